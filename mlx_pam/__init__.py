@@ -1,0 +1,35 @@
+"""Phase-Associative Memory language models on MLX; the names below are the whole public surface.
+
+Each is imported when it is first used, so that `import mlx_pam` costs milliseconds and needs no
+array library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlx_pam.generate import generate, stream
+    from mlx_pam.language_model import load
+    from mlx_pam.training.loop import train
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "generate", "load", "stream", "train"]
+
+_HOME = {
+    "generate": "mlx_pam.generate",
+    "load": "mlx_pam.language_model",
+    "stream": "mlx_pam.generate",
+    "train": "mlx_pam.training.loop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

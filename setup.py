@@ -1,0 +1,1 @@
+__import__("setuptools").setup()  # every setting is in pyproject.toml
