@@ -1,0 +1,183 @@
+"""Every setting of a model and of a run, stated once: its name, default, help and rule.
+
+The command line, the checkpoints' `config.json` and the documentation come from these dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from mlx_pam.errors import ConfigError
+
+FORMAT_VERSION = 1
+GPT2_VOCABULARY = 50257
+
+Scale = Literal["5m", "10m", "25m", "50m", "100m"]
+Family = Literal["pam", "sam"]
+
+
+def require(condition: bool, name: str, rule: str, value: object) -> None:
+    """Raise a `ConfigError` that says name, rule and value unless the condition holds."""
+    if not condition:
+        raise ConfigError(f"{name} must be {rule}, got {value!r}")
+
+
+def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    require(value in choices, name, "one of " + ", ".join(str(c) for c in choices), value)
+
+
+def require_count(name: str, value: object, least: int = 1) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    require(whole and value >= least, name, f"a whole number >= {least}", value)
+
+
+def require_range(
+    name: str,
+    value: object,
+    least: float,
+    most: float = math.inf,
+    *,
+    open_least: bool = False,
+    open_most: bool = False,
+) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    inside = number and (least < value if open_least else least <= value)
+    inside = inside and (value < most if open_most else value <= most)
+    rule = f"a number {'>' if open_least else '>='} {least:g}"
+    if math.isfinite(most):
+        rule += f" and {'<' if open_most else '<='} {most:g}"
+    require(inside, name, rule, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig:
+    """What PAM and SAM share: sizes, the protect gate and the residual scales (section II of the paper)."""
+
+    model_type: ClassVar[str]
+
+    dim: int
+    """D, the model width: complex channels in PAM, real ones in SAM."""
+    num_layers: int
+    """L, blocks; each is a gated unit followed by a memory."""
+    num_heads: int
+    """H, independent memories per layer."""
+    head_dim: int
+    """d, the width of a head; its state is d x d."""
+    vocab_size: int = GPT2_VOCABULARY
+    """V, tokens in the vocabulary."""
+    expand: int = 3
+    """E, hidden width of the gated unit in units of D."""
+    protect: Literal["head", "channel"] = "head"
+    """Protect gate p: one per head (eq. 5), or one per head and channel, with gamma their mean."""
+    rotary_base: float = 10000.0
+    """Base of the rotary frequencies."""
+    alpha_cgu_init: float = 1.0
+    """Initial residual scale of the gated unit (eq. 2)."""
+    alpha_pam_init: float = 0.1
+    """Initial residual scale of the memory (eq. 3)."""
+    norm_eps: float = 1e-6
+    """Added to the mean square inside the norms."""
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "num_layers", "num_heads", "head_dim", "vocab_size", "expand"):
+            require_count(name, getattr(self, name))
+        require_choice("protect", self.protect, ("head", "channel"))
+        require_range("rotary_base", self.rotary_base, 1.0, open_least=True)
+        require_range("norm_eps", self.norm_eps, 0.0)
+        for name in ("alpha_cgu_init", "alpha_pam_init"):
+            require_range(name, getattr(self, name), -math.inf, open_least=True)
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width inside the gated unit, E * D."""
+        return self.expand * self.dim
+
+    @property
+    def memory_dim(self) -> int:
+        """Width of all heads together, H * d."""
+        return self.num_heads * self.head_dim
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record that a checkpoint's `config.json` holds."""
+        record = {"model_type": self.model_type, "format_version": FORMAT_VERSION}
+        return record | dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PAMConfig(MemoryConfig):
+    """Phase-Associative Memory: complex embedding, gated units, memories and head."""
+
+    model_type: ClassVar[str] = "pam"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAMConfig(MemoryConfig):
+    """The real-valued twin of PAM: the same network with real arithmetic."""
+
+    model_type: ClassVar[str] = "sam"
+
+    gated_unit: Literal["relu", "swiglu"] = "relu"
+    """Gated unit: ReLU with a sigmoid gate (the paper's words) or SwiGLU (the published code)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("gated_unit", self.gated_unit, ("relu", "swiglu"))
+        require(self.head_dim % 2 == 0, "head_dim", "even (real rotary turns pairs)", self.head_dim)
+
+
+CONFIGS: dict[str, type[MemoryConfig]] = {"pam": PAMConfig, "sam": SAMConfig}
+
+
+def _preset(family: type[MemoryConfig], dim: int, num_layers: int, num_heads: int, head_dim: int) -> MemoryConfig:
+    return family(dim=dim, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
+
+
+PRESETS: dict[str, dict[str, MemoryConfig]] = {
+    "pam": {  # Table 1 of the paper
+        "5m": _preset(PAMConfig, 44, 12, 2, 16),
+        "10m": _preset(PAMConfig, 80, 12, 4, 16),
+        "25m": _preset(PAMConfig, 200, 6, 4, 16),
+        "50m": _preset(PAMConfig, 292, 12, 4, 16),
+        "100m": _preset(PAMConfig, 384, 16, 6, 64),
+    },
+    "sam": {  # what the paper's sweep ran beside it
+        "5m": _preset(SAMConfig, 84, 11, 2, 8),
+        "10m": _preset(SAMConfig, 140, 11, 8, 16),
+        "25m": _preset(SAMConfig, 344, 6, 4, 32),
+        "50m": _preset(SAMConfig, 496, 11, 2, 8),
+        "100m": _preset(SAMConfig, 576, 16, 9, 64),
+    },
+}
+
+
+def model_config(record: Mapping[str, Any]) -> MemoryConfig:
+    """A model's configuration from its record; unknown families, versions and keys raise `ConfigError`."""
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"a model configuration must be a JSON object, got {type(record).__name__}")
+    settings = dict(record)
+    family = settings.pop("model_type", None)
+    require_choice("model_type", family, tuple(CONFIGS))
+    require_choice("format_version", settings.pop("format_version", None), (FORMAT_VERSION,))
+    return from_settings(CONFIGS[family], settings)
+
+
+def from_settings(cls: type, settings: Mapping[str, Any]) -> Any:
+    """An instance of a dataclass from a record of its fields; unknown and missing keys raise `ConfigError`."""
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    unknown = sorted(set(settings) - set(fields))
+    if unknown:
+        raise ConfigError(f"{cls.__name__} has no setting {', '.join(map(repr, unknown))}")
+    missing = sorted(
+        name
+        for name, field in fields.items()
+        if name not in settings
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    )
+    if missing:
+        raise ConfigError(f"{cls.__name__} needs {', '.join(map(repr, missing))}")
+    return cls(**settings)
