@@ -1,0 +1,230 @@
+"""Every setting of a training run, stated once, and the recipes that fill what it leaves open."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from mlx_pam.config import (
+    PRESETS,
+    Family,
+    MemoryConfig,
+    Scale,
+    require,
+    require_choice,
+    require_count,
+    require_range,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How the weights are moved: AdamW and its schedule."""
+
+    name: str
+    peak_lr: float
+    """Learning rate at the end of the warm-up."""
+    warmup_steps: int
+    """Steps over which the learning rate rises from zero."""
+    min_lr_ratio: float
+    """The cosine falls towards this share of `peak_lr`."""
+    weight_decay: float
+    decay: Literal["matrices", "all"]
+    """Which parameters the weight decay reaches (`parameters.is_decayed`), or all of them."""
+    betas: tuple[float, float]
+    adam_eps: float
+    clip_norm: float
+    """The gradient's global norm is cut to this."""
+    epochs: int
+    """Passes over the training split when no number of steps is given."""
+
+
+TUNED_PEAK_LR: dict[Scale, float] = {
+    "5m": 3e-3,
+    "10m": 3e-3,
+    "25m": 2e-3,
+    "50m": 1.5e-3,
+    "100m": 1e-3,
+}
+
+
+def _tuned(scale: Scale) -> Recipe:
+    return Recipe(
+        name="tuned",
+        peak_lr=TUNED_PEAK_LR[scale],
+        warmup_steps=200,
+        min_lr_ratio=0.1,
+        weight_decay=0.1,
+        decay="matrices",
+        betas=(0.9, 0.95),
+        adam_eps=1e-8,
+        clip_norm=1.0,
+        epochs=10,
+    )
+
+
+_CANONICAL = Recipe(  # Table 2 of the paper; batch 8 and length 512 are the defaults below
+    name="canonical",
+    peak_lr=3e-5,
+    warmup_steps=500,
+    min_lr_ratio=0.0,
+    weight_decay=0.01,
+    decay="all",
+    betas=(0.9, 0.999),
+    adam_eps=1e-8,
+    clip_norm=1.0,
+    epochs=10,
+)
+
+RECIPES: dict[str, dict[Scale, Recipe]] = {
+    "tuned": {scale: _tuned(scale) for scale in get_args(Scale)},
+    "canonical": dict.fromkeys(get_args(Scale), _CANONICAL),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Train a model: checkpoints, a log and samples go to one run folder."""
+
+    model: Family = "pam"
+    """Family: pam (complex-valued) or sam (its real-valued twin)."""
+    scale: Scale = "5m"
+    """Size of the model."""
+    protect: Literal["head", "channel"] = "head"
+    """Protect gate: one per head (the paper's equations) or one per head and channel."""
+    data: str = "sample"
+    """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a .txt file or a folder."""
+    out: Path | None = None
+    """Run folder; by default runs/MODEL-SCALE-DATA."""
+    steps: int | None = None
+    """Updates in the whole schedule; by default the recipe's epochs."""
+    seq_len: int = 512
+    """T, tokens in a window."""
+    batch_size: int = 8
+    """Windows in a micro-batch: what is in memory at once."""
+    accumulate: int = 1
+    """Micro-batches in an update; batch 2 x 4 trains as 8 x 1 does, in a quarter of the memory."""
+    recipe: Literal["tuned", "canonical"] = "tuned"
+    """tuned: AdamW (0.9, 0.95), a learning rate for each scale; canonical: the paper's."""
+    lr: float | None = None
+    """Peak learning rate; by default the recipe's."""
+    weight_decay: float | None = None
+    """Weight decay; by default the recipe's."""
+    warmup_steps: int | None = None
+    """Warm-up; by default the recipe's, cut to a tenth of the run."""
+    clip_norm: float | None = None
+    """Largest global norm of the gradient; by default the recipe's."""
+    seed: int = 0
+    """Decides the initial weights, the order of the data and the samples."""
+    backend: Literal["auto", "mlx", "torch"] = "auto"
+    """Array library that does the work."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the arithmetic; the weights themselves are kept in float32."""
+    eval_every: int = 500
+    """Steps between evaluations of the full validation split, and one at the end; 0: never."""
+    save_every: int = 500
+    """Steps between checkpoints; 0: only when the run ends or is stopped."""
+    sample_every: int = 5000
+    """Steps between generated samples, and one at the end; 0: never."""
+    sample_prompt: str = "The"
+    """Text that the samples continue."""
+    sample_tokens: int = 100
+    """Tokens in a sample."""
+    keep: int = 2
+    """Checkpoints kept; older ones are removed."""
+    resume: bool = False
+    """Continue from the newest checkpoint in the run folder."""
+    stop_after: int | None = None
+    """Save and leave when this step is reached; the schedule stays that of all steps."""
+    dry_run: bool = False
+    """Print what the run would be, and leave."""
+    json: bool = False
+    """Print the result as one JSON object; progress goes to stderr."""
+
+    def __post_init__(self) -> None:
+        require_choice("model", self.model, get_args(Family))
+        require_choice("scale", self.scale, get_args(Scale))
+        require_choice("protect", self.protect, ("head", "channel"))
+        require_choice("recipe", self.recipe, tuple(RECIPES))
+        require_choice("backend", self.backend, ("auto", "mlx", "torch"))
+        require_choice("dtype", self.dtype, ("float32", "bfloat16"))
+        text = isinstance(self.data, str) and self.data.strip()
+        require(bool(text), "data", "the name of a corpus", self.data)
+        for name in ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens"):
+            require_count(name, getattr(self, name))
+        for name in ("eval_every", "save_every", "sample_every", "seed"):
+            require_count(name, getattr(self, name), least=0)
+        for name in ("steps", "stop_after"):
+            if getattr(self, name) is not None:
+                require_count(name, getattr(self, name))
+        if self.warmup_steps is not None:
+            require_count("warmup_steps", self.warmup_steps, least=0)
+        if self.lr is not None:
+            require_range("lr", self.lr, 0.0, 1.0, open_least=True)
+        if self.weight_decay is not None:
+            require_range("weight_decay", self.weight_decay, 0.0, 1.0)
+        if self.clip_norm is not None:
+            require_range("clip_norm", self.clip_norm, 0.0, open_least=True)
+
+    @property
+    def run_folder(self) -> Path:
+        """Where checkpoints, log and samples go."""
+        if self.out is not None:
+            return Path(self.out)
+        name = re.sub(r"\.txt$", "", self.data.removeprefix("hf:").rstrip("/"))
+        if not self.data.startswith("hf:"):
+            name = Path(name).name
+        slug = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
+        return Path("runs") / f"{self.model}-{self.scale}-{slug}"
+
+    @property
+    def windows_per_step(self) -> int:
+        return self.batch_size * self.accumulate
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.windows_per_step * self.seq_len
+
+    def model_config(self) -> MemoryConfig:
+        """The preset of this family and scale, with the gate that was asked for."""
+        return dataclasses.replace(PRESETS[self.model][self.scale], protect=self.protect)
+
+    def schedule_steps(self, windows_per_epoch: int) -> int:
+        """Updates of the whole schedule: `steps`, or as many as the recipe's epochs need."""
+        if self.steps is not None:
+            return self.steps
+        epochs = RECIPES[self.recipe][self.scale].epochs
+        return -(-epochs * windows_per_epoch // self.windows_per_step)
+
+    def resolved_recipe(self, steps: int) -> Recipe:
+        """The recipe of a run of so many steps, with this configuration's own values in it."""
+        recipe = RECIPES[self.recipe][self.scale]
+        settings: dict[str, Any] = {"warmup_steps": min(recipe.warmup_steps, steps // 10)}
+        own = {
+            "peak_lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "warmup_steps": self.warmup_steps,
+            "clip_norm": self.clip_norm,
+        }
+        settings.update((name, value) for name, value in own.items() if value is not None)
+        return dataclasses.replace(recipe, **settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record that `training.json` and the log hold."""
+        record = dataclasses.asdict(self)
+        return record | {"out": str(self.run_folder)}
+
+    def command_line(self, **changes: Any) -> str:
+        """The command that starts this run, with the changes given."""
+        settings = dataclasses.replace(self, **changes)
+        words = ["mlx_pam", "train"]
+        for field in dataclasses.fields(settings):
+            value = getattr(settings, field.name)
+            if value != field.default:
+                words.append("--" + field.name.replace("_", "-"))
+                words.extend([] if value is True else [str(value)])
+        return shlex.join(words)
