@@ -1,27 +1,83 @@
-"""The command `mlx_pam`: finds the named command and hands it the rest of the line."""
+"""The command `mlx_pam`: finds the command that is named and hands it the rest of the line."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
+import mlx_pam
 from mlx_pam.errors import ConfigError, MlxPamError
 
+# name: (module with `run(argv) -> int`, what it does). A module is imported when it is named.
 COMMANDS = {
-    "train": ("mlx_pam.cli.train", "train a model, or go on with one"),
+    "train": ("mlx_pam.cli.train", "train a model on text, or go on with a run"),
     "generate": ("mlx_pam.cli.generate", "write text from a checkpoint"),
     "evaluate": ("mlx_pam.cli.evaluate", "loss, perplexity and bits per byte of a checkpoint"),
-    "selftest": ("mlx_pam.cli.selftest", "compare the forms of retrieval on this machine"),
+    "selftest": ("mlx_pam.cli.selftest", "hold every form of the memory against an exact loop"),
 }
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPT, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
-    name, *rest = sys.argv[1:] if argv is None else argv
-    module, _ = COMMANDS[name]
+    """Run one command and return its exit code; an error of the user's is one line on stderr."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return importlib.import_module(module).main(rest) or 0
+        code = _dispatch(words)
+        sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
+        return code
+    except SystemExit as stop:  # the option parser's --help
+        return int(stop.code or 0)
     except MlxPamError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def overview() -> str:
+    """What `mlx_pam --help` prints."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {does}" for name, (_, does) in COMMANDS.items())
+    return f"""\
+usage: mlx_pam COMMAND [OPTIONS]
+
+Phase-Associative Memory language models: train one, then generate from it.
+
+commands:
+{commands}
+
+options:
+  -h, --help  show this page; after a command, its options
+  --version   show the version"""
+
+
+def near_miss(word: str, known: Sequence[str]) -> str:
+    """`; did you mean X?` if one of the known words is close to this one, else nothing."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"mlx_pam {mlx_pam.__version__}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        hint = near_miss(name, [*COMMANDS, "--help", "--version"])
+        kind = "option" if name.startswith("-") else "command"
+        raise ConfigError(
+            f"there is no {kind} {name!r}{hint}\n"
+            f"usage: mlx_pam COMMAND [OPTIONS]; commands: {', '.join(COMMANDS)}"
+        )
+    module, _ = COMMANDS[name]
+    return importlib.import_module(module).run(rest)
