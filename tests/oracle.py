@@ -112,7 +112,7 @@ def _retrieve_gradients(
 
 
 def relative_error(found: Array, expected: Array) -> float:
-    """Largest difference over the largest expected magnitude; infinite if anything is not finite."""
+    """Largest difference over the largest expected entry; infinite if one is not finite."""
     found, expected = _real(found), _real(expected)
     assert found.shape == expected.shape, (found.shape, expected.shape)
     if found.size == 0:

@@ -1,0 +1,265 @@
+"""Every form of retrieval is the token loop of the oracle: value, final state and each gradient."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+
+import mlx.core as mx
+import numpy as np
+import oracle
+import pytest
+from drawing import CONSTANT_DECAYS, Inputs, answer, ask, draw
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as some
+
+from mlx_pam.errors import MlxPamError
+from mlx_pam.ops.retrieval import FORMS, retrieve
+
+TOLERANCE = 1e-5  # of values and gradients, relative to the largest entry, float32
+
+forms = pytest.mark.parametrize("form", FORMS)
+fields = pytest.mark.parametrize("is_complex", [True, False], ids=["complex", "real"])
+
+needs_compiler = pytest.mark.skipif(
+    not mx.metal.is_available() and shutil.which("g++") is None,
+    reason="mx.compile on the CPU calls a C++ compiler",
+)
+
+
+def values(form: str, inputs: Inputs, dtype: mx.Dtype = mx.float32):
+    """(y, state) as NumPy arrays, with q, k and v of the given type."""
+    q, k, v = (mx.array(x).astype(dtype) for x in inputs[:3])
+    y, state = retrieve(q, k, v, mx.array(inputs.log_decay), mx.array(inputs.state), form=form)
+    assert y.dtype == dtype
+    assert state.dtype == mx.float32
+    return np.array(y.astype(mx.float32)), np.array(state)
+
+
+def values_and_gradients(form: str, inputs: Inputs, dy, dstate, transform=lambda f: f):
+    """(y, state, gradients) as NumPy arrays, the gradients by `mx.vjp`."""
+
+    def differentiate(*arrays):
+        *primals, dy, dstate = arrays
+        return mx.vjp(lambda *inputs: retrieve(*inputs, form=form), primals, [dy, dstate])
+
+    arrays = [mx.array(x) for x in (*inputs, dy, dstate)]
+    (y, state), gradients = transform(differentiate)(*arrays)
+    return np.array(y), np.array(state), oracle.Gradients(*map(np.array, gradients))
+
+
+def errors(found, expected) -> dict[str, float]:
+    """Relative error by name: y, final state, and the gradient of each input."""
+    y, state, gradients = found
+    named = {"y": (y, expected.y), "final state": (state, expected.state)}
+    for name, pair in zip(
+        gradients._fields, zip(gradients, expected.gradients, strict=True), strict=True
+    ):
+        named[f"gradient of {name}"] = pair
+    return {name: oracle.relative_error(*pair) for name, pair in named.items()}
+
+
+def assert_is_token_loop(form, is_complex, time, dim, decay, transform=lambda f: f):
+    question = ask(is_complex, time, dim, decay)
+    inputs, dy, dstate, expected = question
+    found = errors(values_and_gradients(form, inputs, dy, dstate, transform), expected)
+    assert {name: error for name, error in found.items() if not error <= TOLERANCE} == {}
+
+
+@fields
+@pytest.mark.parametrize("time", [1, 2, 3, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 200])
+@forms
+def test_every_form_is_the_token_loop_at_every_length(form, time, is_complex):
+    assert_is_token_loop(form, is_complex, time, 16, "smooth")
+
+
+@fields
+@pytest.mark.parametrize("dim", [8, 64])
+@pytest.mark.parametrize("time", [1, 33, 64, 65, 129])
+@forms
+def test_every_form_is_the_token_loop_at_every_width(form, time, dim, is_complex):
+    assert_is_token_loop(form, is_complex, time, dim, "smooth")
+
+
+@pytest.mark.parametrize("time", [513, 1030])
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "recurrent"])
+def test_long_sequences_are_the_token_loop(form, time):
+    """1030 is longer than one span of chunks at d = 16."""
+    assert_is_token_loop(form, True, time, 16, "mixed")
+
+
+@fields
+@pytest.mark.parametrize("decay", [*CONSTANT_DECAYS, "mixed", "cliff"])
+@forms
+def test_every_decay_from_one_to_zero_is_exact(form, decay, is_complex):
+    assert_is_token_loop(form, is_complex, 100, 16, decay)
+
+
+@pytest.mark.slow
+@fields
+@pytest.mark.parametrize("decay", [*CONSTANT_DECAYS, "smooth", "mixed", "cliff"])
+@pytest.mark.parametrize("dim", [8, 16, 64])
+@pytest.mark.parametrize("time", [1, 2, 17, 63, 65, 200, 513])
+@forms
+def test_every_combination_is_the_token_loop(form, time, dim, decay, is_complex):
+    assert_is_token_loop(form, is_complex, time, dim, decay)
+
+
+@needs_compiler
+@fields
+@forms
+def test_compiled_gradients_are_the_token_loop(form, is_complex):
+    assert_is_token_loop(form, is_complex, 9, 8, "mixed", transform=mx.compile)
+
+
+@fields
+@pytest.mark.parametrize("cut", range(1, 20))
+@forms
+def test_a_sequence_in_two_pieces_is_the_sequence(form, cut, is_complex):
+    inputs, dy, dstate, expected = ask(is_complex, 20, 8, "mixed")
+
+    def in_pieces(*arrays):
+        *rows, state = arrays
+        first, state = retrieve(*(x[:, :cut] for x in rows), state, form=form)
+        second, state = retrieve(*(x[:, cut:] for x in rows), state, form=form)
+        return mx.concatenate([first, second], axis=1), state
+
+    cotangents = [mx.array(dy), mx.array(dstate)]
+    (y, state), gradients = mx.vjp(in_pieces, [mx.array(x) for x in inputs], cotangents)
+    found = np.array(y), np.array(state), oracle.Gradients(*map(np.array, gradients))
+    assert max(errors(found, expected).values()) < TOLERANCE
+
+
+@hypothesis_settings(max_examples=40)
+@given(
+    time=some.integers(2, 150),
+    pieces=some.lists(
+        some.tuples(some.floats(0, 1), some.sampled_from(sorted(FORMS))), min_size=1, max_size=6
+    ),
+    is_complex=some.booleans(),
+    decay=some.sampled_from(["smooth", "mixed"]),
+    data=some.data(),
+)
+def test_any_pieces_in_any_forms_are_the_sequence(time, pieces, is_complex, decay, data):
+    """Each piece is computed in a form of its own, and hands its state to the next."""
+    inputs, *_ = draw(is_complex, time, 8, decay, seed=data.draw(some.integers(0, 9)))
+    expected, expected_state = oracle.retrieve(*inputs)
+    cuts = sorted({0, time} | {round(where * time) for where, _ in pieces})
+    rows, state, parts = [mx.array(x) for x in inputs[:4]], mx.array(inputs.state), []
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        form = pieces[number % len(pieces)][1]
+        y, state = retrieve(*(x[:, start:stop] for x in rows), state, form=form)
+        parts.append(np.array(y))
+    assert oracle.relative_error(np.concatenate(parts, axis=1), expected) < TOLERANCE
+    assert oracle.relative_error(np.array(state), expected_state) < TOLERANCE
+
+
+@fields
+@forms
+def test_a_zero_decay_forgets_to_the_last_bit(form, is_complex):
+    """Nothing before a gamma of 0 touches what comes at it and after."""
+    time, zero = 90, 41
+    inputs, dy, dstate = draw(is_complex, time, 16, "mixed")
+    inputs.log_decay[:, zero] = -np.inf
+    other = Inputs(*(x.copy() for x in inputs))
+    for x in other[:3]:
+        x[:, :zero] *= -1e4
+    other.log_decay[:, :zero] = -0.5
+    other.state[:] = 1e4
+    y, state = values(form, inputs)
+    other_y, other_state = values(form, other)
+    assert not np.array_equal(y[:, :zero], other_y[:, :zero])
+    assert np.array_equal(y[:, zero:], other_y[:, zero:])
+    assert np.array_equal(state, other_state)
+
+    dy[:, :zero] = 0  # a loss that looks at the time since the zero only
+    _, _, gradients = values_and_gradients(form, inputs, dy, dstate)
+    for name in ("q", "k", "v", "log_decay"):
+        gradient = getattr(gradients, name)
+        assert not gradient[:, :zero].any(), name
+        assert np.isfinite(gradient).all(), name
+    assert not gradients.log_decay[:, zero].any()
+    assert not gradients.state.any()
+
+
+@fields
+@forms
+def test_a_decay_just_below_one_carries_a_write_over_2048_steps(form, is_complex):
+    time, dim = 2048, 8
+    planes = (2,) if is_complex else ()
+    arrays = [np.zeros((1, time, 1, *planes, dim), np.float32) for _ in "qkv"]
+    q, k, v = (x.reshape(time, -1) for x in arrays)  # views
+    k[0, 0] = v[0, 0] = 1.0
+    q[:, 0] = 1.0
+    log_decay = np.full((1, time, 1), np.log1p(-1e-5), np.float32)
+    state = np.zeros((1, 1, *planes, dim, dim), np.float32)
+    state.flat[0] = 1.0
+    y, final = values(form, Inputs(*arrays, log_decay, state))
+    after = (1 - 1e-5) ** np.arange(1, time + 1)
+    expected = after + after / (1 - 1e-5)  # the state before, and the first token's write
+    assert after[-1] == pytest.approx(0.980, abs=5e-4)
+    # token by token, each product sees gamma rounded to float32, by up to 2^-25 of it
+    tolerance = time * 2.0**-25 if form == "recurrent" else 2e-6
+    assert y.reshape(time, -1)[:, 0] == pytest.approx(expected, rel=tolerance)
+    assert final.flat[0] == pytest.approx(expected[-1], rel=tolerance)
+
+
+@fields
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(mx.bfloat16, 2e-2), (mx.float16, 3e-3)], ids=["bf16", "fp16"]
+)
+@forms
+def test_half_precision_inputs_keep_float32_decays_and_state(form, dtype, tolerance, is_complex):
+    for decay in ("smooth", "mixed", 1 - 1e-5):
+        inputs, dy, dstate = draw(is_complex, 130, 16, decay)
+        rounded = (np.array(mx.array(x).astype(dtype).astype(mx.float32)) for x in inputs[:3])
+        inputs = Inputs(*rounded, inputs.log_decay, inputs.state)
+        expected = answer(inputs, dy, dstate)
+        y, state = values(form, inputs, dtype)
+        assert oracle.relative_error(y, expected.y) < tolerance
+        assert oracle.relative_error(state, expected.state) < tolerance
+
+
+@fields
+@forms
+def test_no_state_is_a_state_of_zeros(form, is_complex):
+    inputs, *_ = draw(is_complex, 20, 8, "smooth")
+    rows = [mx.array(x) for x in inputs[:4]]
+    without = retrieve(*rows, form=form)
+    zeros = retrieve(*rows, mx.zeros(inputs.state.shape), form=form)
+    for one, other in zip(without, zeros, strict=True):
+        assert np.array_equal(np.array(one), np.array(other))
+
+
+@pytest.mark.parametrize("time", [1, 70])
+def test_auto_is_one_of_the_forms(time):
+    inputs, *_ = draw(True, time, 8, "smooth")
+    y, _ = values("auto", inputs)
+    assert any(np.array_equal(y, values(form, inputs)[0]) for form in FORMS)
+
+
+@pytest.mark.parametrize("form", ["fast", "Parallel", "", "cuda"])
+def test_a_form_that_is_not_there_raises_and_names_those_that_are(form):
+    inputs, *_ = draw(True, 3, 4, "smooth")
+    with pytest.raises(MlxPamError) as caught:
+        retrieve(*map(mx.array, inputs), form=form)
+    assert repr(form) in str(caught.value)
+    assert all(name in str(caught.value) for name in FORMS)
+
+
+@pytest.mark.parametrize(
+    ("argument", "change"),
+    [
+        ("q", lambda x: x[:, :0]),
+        ("k", lambda x: x[:, 1:]),
+        ("v", lambda x: x[..., 1:]),
+        ("log_decay", lambda x: x[..., :1]),
+        ("state", lambda x: x[:1]),
+    ],
+)
+def test_shapes_that_do_not_fit_raise(argument, change):
+    inputs, *_ = draw(True, 3, 4, "smooth")
+    arrays = {name: mx.array(x) for name, x in inputs._asdict().items()}
+    with pytest.raises(MlxPamError):
+        retrieve(**arrays | {argument: change(arrays[argument])})
