@@ -1,0 +1,20 @@
+"""`mlx_pam train`: train a model, or go on with a run."""
+
+from __future__ import annotations
+
+import json
+
+from mlx_pam.cli import EXIT_INTERRUPT
+from mlx_pam.cli.arguments import parse
+from mlx_pam.train_config import TrainConfig
+
+
+def run(argv: list[str]) -> int:
+    config = parse(TrainConfig, argv, prog="mlx_pam train", description=TrainConfig.__doc__)
+
+    from mlx_pam.training.loop import train  # heavy: help does without
+
+    result = train(config)
+    if config.json:
+        print(json.dumps(result.to_dict()))
+    return EXIT_INTERRUPT if result.status == "interrupted" else 0

@@ -1,0 +1,1 @@
+"""Training: the schedule, the step, the loop around it and what it shows and writes."""

@@ -1,0 +1,109 @@
+"""What a run measures, and `log.jsonl`, where each measurement is one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+LOG = "log.jsonl"
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), infinite where that is beyond a float."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One update: the loss is the mean over its tokens, before the update."""
+
+    step: int
+    tokens: int
+    """Tokens trained on so far, earlier sessions of the run included."""
+    loss: float
+    perplexity: float
+    lr: float
+    grad_norm: float
+    """Global norm of the whole step's gradient before clipping."""
+    tokens_per_s: float
+    peak_memory: int
+    """Most bytes that the arrays have taken at once."""
+    elapsed: float
+    """Seconds of training so far, earlier sessions of the run included."""
+
+
+def repetition(tokens: Sequence[int], n: int) -> float:
+    """Share of the n-grams that repeat an earlier one: 0 all new, near 1 one loop."""
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def unique_ratio(tokens: Sequence[int]) -> float:
+    """Different tokens as a share of all."""
+    return len(set(tokens)) / len(tokens) if tokens else 0.0
+
+
+class Log:
+    """Appends records to a run's log; one is on the disk, whole, before the next begins.
+
+    A run that resumes after step `resumed` first drops what the log holds beyond it, so that each
+    step stands there once.
+    """
+
+    def __init__(self, run: Path, resumed: int | None = None) -> None:
+        run.mkdir(parents=True, exist_ok=True)
+        self.path = run / LOG
+        if resumed is not None and self.path.exists():
+            os.truncate(self.path, _end_of_step(self.path, resumed))
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def write(self, event: str, record: StepRecord | dict[str, Any]) -> None:
+        """One line: the kind of event, its record and the time of day."""
+        fields = asdict(record) if isinstance(record, StepRecord) else record
+        line = {"event": event, **fields, "time": round(time.time(), 3)}
+        self._file.write(json.dumps(_plain(line), ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Have the disk hold every record; called before a checkpoint is written."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_log(run: Path, event: str | None = None) -> list[dict[str, Any]]:
+    """The records of a run's log, or those of one kind of event."""
+    lines = (run / LOG).read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    return [record for record in records if event in (None, record["event"])]
+
+
+def _end_of_step(path: Path, step: int) -> int:
+    """Bytes of the log up to the last record of `step`; a line cut by a crash ends it too."""
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                beyond = json.loads(line)["step"] > step or not line.endswith(b"\n")
+            except (ValueError, KeyError, TypeError):
+                break
+            if beyond:
+                break
+            end += len(line)
+    return end
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are written as words."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,129 @@
+"""What a run will be, known and printed before its first step."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.filesize import decimal
+
+from mlx_pam import checkpoint
+from mlx_pam.config import MemoryConfig, require
+from mlx_pam.data.batches import Batches, require_tokens
+from mlx_pam.data.corpus import Corpus, load_corpus
+from mlx_pam.data.tokenizer import Tokenizer, gpt2
+from mlx_pam.errors import ConfigError
+from mlx_pam.parameters import parameter_count
+from mlx_pam.train_config import Recipe, TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run with everything that was left open filled in."""
+
+    config: TrainConfig
+    model: MemoryConfig
+    tokenizer: Tokenizer
+    corpus: Corpus
+    steps: int
+    recipe: Recipe
+    parameters: int
+    windows_per_epoch: int
+
+    @property
+    def last_step(self) -> int:
+        """Where this session ends: the schedule's end, or `stop_after` if that comes first."""
+        return min(self.steps, self.config.stop_after or self.steps)
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        return checkpoint.size_on_disk(self.parameters)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Most that checkpoints take at once: those kept, and the one being written."""
+        return (self.config.keep + 1) * self.checkpoint_bytes
+
+    def batches(self) -> Batches:
+        config = self.config
+        return Batches(self.corpus.train, config.seq_len, config.batch_size, config.seed)
+
+    def require_disk(self) -> None:
+        """Raise `ConfigError` unless the run folder's disk has room for the checkpoints."""
+        free = _free_disk(self.config.run_folder)
+        if free < self.disk_bytes:
+            raise ConfigError(
+                f"out must be on a disk with {decimal(self.disk_bytes)} free for checkpoints, got "
+                f"{decimal(free)} at {self.config.run_folder}: free some, or give another --out"
+            )
+
+    def record(self) -> dict[str, Any]:
+        """The plan as JSON can hold it."""
+        return {
+            "model": self.model.to_dict(),
+            "parameters": self.parameters,
+            "tokens": {name: len(self.corpus.split(name)) for name in self.corpus.bytes},
+            "steps": self.steps,
+            "tokens_per_step": self.config.tokens_per_step,
+            "recipe": asdict(self.recipe),
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "disk_bytes": self.disk_bytes,
+        }
+
+    def describe(self, backend: str) -> str:
+        """The lines that open a run."""
+        c, r = self.config, self.recipe
+        m = self.model
+        tokens = (f"{name} {len(self.corpus.split(name)):,}" for name in self.corpus.bytes)
+        epochs = self.steps * c.windows_per_step / self.windows_per_epoch
+        free = _free_disk(c.run_folder)
+        lines = {
+            "backend": backend,
+            "model": f"{m.model_type}, width {m.dim}, {m.num_layers} layers, {m.num_heads} heads "
+            f"of {m.head_dim}: {self.parameters:,} parameters",
+            "data": f"{self.corpus.description}; tokens: {', '.join(tokens)}",
+            "steps": f"{self.steps:,} ({epochs:.3g} epochs) of {c.tokens_per_step:,} tokens: "
+            f"{c.accumulate} x {c.batch_size} windows of {c.seq_len}",
+            "recipe": f"{r.name}: peak learning rate {r.peak_lr:g}, warm-up {r.warmup_steps}, "
+            f"weight decay {r.weight_decay:g} on {r.decay}, clip {r.clip_norm:g}, {c.dtype}",
+            "disk": f"checkpoints of {decimal(self.checkpoint_bytes)}, {c.keep} kept and one being "
+            f"written: {decimal(self.disk_bytes)} in {c.run_folder} ({decimal(free)} free)",
+        }
+        return "\n".join(f"{label:<9}{text}" for label, text in lines.items())
+
+
+def make_plan(
+    config: TrainConfig, model: MemoryConfig | None = None, cache_dir: Path | None = None
+) -> Plan:
+    """Load the corpus and settle every number; raises before anything is built or written."""
+    model = model or config.model_config()
+    tokenizer = gpt2()
+    require(
+        model.vocab_size >= tokenizer.vocab_size,
+        "vocab_size",
+        f"at least {tokenizer.vocab_size}, the tokenizer's",
+        model.vocab_size,
+    )
+    corpus = load_corpus(config.data, tokenizer, cache_dir=cache_dir)
+    require_tokens(corpus, config.seq_len)
+    batches = Batches(corpus.train, config.seq_len, config.batch_size, config.seed)
+    steps = config.schedule_steps(batches.windows_per_epoch)
+    return Plan(
+        config=config,
+        model=model,
+        tokenizer=tokenizer,
+        corpus=corpus,
+        steps=steps,
+        recipe=config.resolved_recipe(steps),
+        parameters=parameter_count(model),
+        windows_per_epoch=batches.windows_per_epoch,
+    )
+
+
+def _free_disk(folder: Path) -> int:
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,114 @@
+"""What a run shows while it goes: a live line on a terminal, plain lines now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from types import TracebackType
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from mlx_pam.training.metrics import StepRecord
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def duration(seconds: float) -> str:
+    """H:MM:SS, with days before it where there are any."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+class PlainDisplay:
+    """Lines for a file or a pipe: the first step, the last, and one about every ten seconds."""
+
+    def __init__(self, console: Console, step: int, last_step: int) -> None:
+        self._console = console
+        self._last_step = last_step
+        self._clock = Clock(step, last_step)
+        self._next_line = 0.0
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Text that stays."""
+        say(self._console, text)
+
+    def step(self, record: StepRecord) -> None:
+        """Show a step, if it is time to."""
+        left = self._clock.left(record.step)
+        if record.step == self._last_step or time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+            self.say(f"step {record.step:,}/{self._last_step:,} · {figures(record, left)}")
+
+
+class LiveDisplay(PlainDisplay):
+    """One line at the foot of a terminal, renewed at each step."""
+
+    def __init__(self, console: Console, step: int, last_step: int) -> None:
+        super().__init__(console, step, last_step)
+        self._progress = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+        )
+        self._task = self._progress.add_task("", total=last_step, completed=step, figures="")
+
+    def __enter__(self) -> LiveDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def step(self, record: StepRecord) -> None:
+        left = self._clock.left(record.step)
+        self._progress.update(self._task, completed=record.step, figures=figures(record, left))
+
+
+class Clock:
+    """Time left by the mean pace of this session, evaluations and checkpoints included."""
+
+    def __init__(self, step: int, last_step: int) -> None:
+        self._first, self._last = step, last_step
+        self._began = time.monotonic()
+
+    def left(self, step: int) -> float:
+        """Seconds from `step` to the last."""
+        return (time.monotonic() - self._began) / (step - self._first) * (self._last - step)
+
+
+def display(console: Console, step: int, last_step: int) -> PlainDisplay:
+    """The display that fits where the console writes to."""
+    kind = LiveDisplay if console.is_terminal else PlainDisplay
+    return kind(console, step, last_step)
+
+
+def say(console: Console, text: str) -> None:
+    """Print text as it is: no markup, no colours of rich's own, no wrapping."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def figures(record: StepRecord, seconds_left: float) -> str:
+    return (
+        f"loss {record.loss:.4f} · perplexity {record.perplexity:,.1f} · "
+        f"{record.tokens_per_s:,.0f} tokens/s · {duration(seconds_left)} left · "
+        f"{decimal(record.peak_memory)}"
+    )
