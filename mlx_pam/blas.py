@@ -68,7 +68,7 @@ def _has_reference_blas() -> bool:
 
 
 def _make_global(path: str) -> bool:
-    """Load a library with plain names and 32-bit sizes, and offer its symbols to all that follow."""
+    """Load a library with plain names and 32-bit sizes, for all that follow to bind to."""
     try:
         library = ctypes.CDLL(path)
         if not all(hasattr(library, f"cblas_{name}") for name in _ROUTINES):
@@ -121,7 +121,7 @@ def _numpy_routines() -> dict[str, ctypes._FuncPointer] | None:
 
 
 def _load_shim() -> ctypes.CDLL:
-    """The library made of `blas.c`: from the user's cache, or built, and kept there if it can be."""
+    """The library made of `blas.c`: from the user's cache, else built, and kept if it can be."""
     key = hashlib.sha256(_SOURCE.read_bytes() + platform.machine().encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlx_pam"
     kept = cache / f"blas-{key}.so"
