@@ -1,0 +1,103 @@
+"""`mlx_pam generate`: continue a prompt with a trained model."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mlx_pam.cli.arguments import parse
+from mlx_pam.config import require_choice
+from mlx_pam.errors import DataError
+from mlx_pam.generate import GenerationConfig, stream
+
+if TYPE_CHECKING:
+    from mlx_pam.language_model import LanguageModel
+
+HELP = "write text from a checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateArguments(GenerationConfig):
+    """Continue a prompt with a trained model.
+
+    The prompt is printed and then its continuation, as it comes; seed, speed and the reason for the
+    end go to stderr. An empty prompt starts from the end-of-text token, the mark between documents.
+    With --max-tokens 0 the prompt is all that is printed.
+    """
+
+    checkpoint: Path | None = None
+    """Checkpoint folder, or run folder (its newest checkpoint); by default the newest in runs/."""
+    prompt: str = "-"
+    """Text to continue; - reads it from stdin, without one newline at its end."""
+    no_echo: bool = False
+    """Print the continuation alone."""
+    backend: Literal["auto", "mlx", "torch"] = "auto"
+    """Array library that does the work."""
+    json: bool = False
+    """Print one JSON object instead, when all is done."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("backend", self.backend, ("auto", "mlx", "torch"))
+
+
+def run(argv: list[str]) -> int:
+    arguments = parse(
+        GenerateArguments, argv, prog="mlx_pam generate", description=GenerateArguments.__doc__
+    )
+    prompt = _from_stdin() if arguments.prompt == "-" else arguments.prompt
+
+    from mlx_pam.language_model import load, newest_checkpoint
+
+    model = load(arguments.checkpoint or newest_checkpoint(), arguments.backend)
+    fields = dataclasses.fields(GenerationConfig)
+    config = GenerationConfig(**{field.name: getattr(arguments, field.name) for field in fields})
+    if arguments.json:
+        _print_record(model, prompt, config)
+    else:
+        _print_text(model, prompt, config, echo=not arguments.no_echo)
+    return 0
+
+
+def _from_stdin() -> str:
+    if sys.stdin.isatty():
+        print("type the prompt; end it with a newline and Ctrl-D", file=sys.stderr)
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the prompt on stdin must be UTF-8, got byte {data[error.start]:#04x} at offset "
+            f"{error.start}: convert it"
+        ) from None
+
+
+def _print_record(model: LanguageModel, prompt: str, config: GenerationConfig) -> None:
+    pieces = stream(model, prompt, config)
+    for _ in pieces:
+        pass
+    record = dataclasses.asdict(pieces.result())
+    record |= {"checkpoint": str(model.path), "backend": model.backend.name}
+    print(json.dumps(record))
+
+
+def _print_text(model: LanguageModel, prompt: str, config: GenerationConfig, *, echo: bool) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows ? for it
+    if echo:
+        print(prompt, end="", flush=True)
+    pieces = stream(model, prompt, config)
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()
+    result = pieces.result()
+    print(
+        f"{len(result.tokens)} tokens · {result.tokens_per_s:.0f} tokens/s · "
+        f"seed {result.seed} · ended by {result.finish_reason}",
+        file=sys.stderr,
+    )
