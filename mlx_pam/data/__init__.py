@@ -1,0 +1,1 @@
+"""Text to training batches: tokenizer, corpora in memory maps, shuffled windows."""

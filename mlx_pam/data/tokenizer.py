@@ -1,0 +1,141 @@
+"""GPT-2's byte-pair encoding, from the rank table that the package ships, and its streaming decoder."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import functools
+import hashlib
+import importlib.resources
+import itertools
+import lzma
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+import tiktoken
+
+from mlx_pam.config import require_choice
+from mlx_pam.errors import DataError
+
+RANKS_FILE = "gpt2.tiktoken.xz"
+RANKS_SHA256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
+END_OF_TEXT = {"<|endoftext|>": 50256}
+PATTERN = (  # GPT-2's pattern in tiktoken's form: same matches, possessive quantifiers
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+)
+
+PIECE = 1 << 16
+"""Characters of text, about, that are encoded at a time."""
+
+_SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # \s of PATTERN
+_SEAM = re.compile(
+    f"(?<=[^{_SPACE}])(?=[{_SPACE}])"  # white space begins
+    f"|(?<=[{_SPACE}])(?=[{_SPACE}][^{_SPACE}])"  # the last of a run of white space
+)
+
+
+def pieces(blocks: Iterable[str], size: int = PIECE) -> Iterator[str]:
+    """Text in pieces that have, encoded one by one, the tokens of the whole.
+
+    A piece ends where `PATTERN` splits whatever comes before and after, at the first such seam after
+    `size` characters. So a text of any length is encoded as a stream, and a run of a million spaces
+    never stands before a letter, which would overflow the stack of tiktoken's regular expression.
+    """
+    rest = ""
+    for block in blocks:
+        rest += block
+        while seam := _SEAM.search(rest, size):
+            yield rest[: seam.start()]
+            rest = rest[seam.start() :]
+    if rest:
+        yield rest
+
+
+class Tokenizer:
+    """Text to token ids and back. A special marker inside a text is ordinary text."""
+
+    def __init__(self, encoding: tiktoken.Encoding, fingerprint: str) -> None:
+        self._encoding = encoding
+        self.name: str = encoding.name
+        self.vocab_size: int = encoding.n_vocab
+        self.end_of_text: int = encoding.eot_token
+        self.fingerprint = fingerprint
+        """Hex digest over ranks, pattern and special tokens."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text of any length. `decode` gives the text back."""
+        return list(
+            itertools.chain.from_iterable(map(self._encoding.encode_ordinary, pieces([text])))
+        )
+
+    def encode_pieces(self, texts: list[str]) -> list[list[int]]:
+        """The tokens of each of many `pieces`, on all cores."""
+        return self._encoding.encode_ordinary_batch(texts, num_threads=os.cpu_count() or 1)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some tokens; bytes that are no UTF-8 become U+FFFD."""
+        return self._encoding.decode([int(token) for token in ids], errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of one token; `KeyError` where the vocabulary has no such token."""
+        return self._encoding.decode_single_token_bytes(int(token))
+
+
+class StreamDecoder:
+    """Tokens to text one at a time: the pieces and the rest, joined, are `decode` of all tokens.
+
+    Characters come out whole. U+FFFD stands only for bytes that no later token can complete.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token: int) -> str:
+        """The characters that this token completes: "" while inside one."""
+        return self._utf8.decode(self._tokenizer.token_bytes(token))
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD if the tokens end inside a character, else ""."""
+        rest = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        return rest
+
+
+def read_ranks(compressed: bytes) -> dict[bytes, int]:
+    """The rank of each token, after a check that the table is OpenAI's to the byte."""
+    try:
+        table = lzma.decompress(compressed)
+    except lzma.LZMAError:
+        table = b""
+    if hashlib.sha256(table).hexdigest() != RANKS_SHA256:
+        raise DataError(f"{RANKS_FILE} of the installed package is damaged: reinstall mlx_pam")
+    return {
+        base64.b64decode(token): int(rank) for token, rank in map(bytes.split, table.splitlines())
+    }
+
+
+@functools.cache
+def gpt2() -> Tokenizer:
+    """GPT-2's tokenizer: 50,257 tokens, the last of them end-of-text."""
+    resource = importlib.resources.files("mlx_pam.data") / RANKS_FILE
+    ranks = read_ranks(resource.read_bytes())
+    encoding = tiktoken.Encoding(
+        "gpt2",
+        pat_str=PATTERN,
+        mergeable_ranks=ranks,
+        special_tokens=END_OF_TEXT,
+        explicit_n_vocab=len(ranks) + len(END_OF_TEXT),
+    )
+    settings = f"{RANKS_SHA256} {PATTERN} {END_OF_TEXT}"
+    return Tokenizer(encoding, hashlib.sha256(settings.encode()).hexdigest())
+
+
+TOKENIZERS = {"gpt2": gpt2}
+
+
+def get_tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by the name that a checkpoint records."""
+    require_choice("tokenizer", name, tuple(TOKENIZERS))
+    return TOKENIZERS[name]()
