@@ -12,7 +12,7 @@ import re
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -94,10 +94,16 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _without_rules(cls: type[T]) -> type[T]:
-    """The same fields, defaults and help, and no check of the values."""
-    return type(
-        cls.__name__, (cls,), {"__post_init__": lambda _: None, "__module__": cls.__module__}
-    )
+    """The same fields, defaults and help, with no check of the values."""
+    hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if field.default is None or field.default is False:
+            shown = "(optional)" if field.default is None else "(default: off)"
+            hints[field.name] = Annotated[
+                hints[field.name], tyro.conf.arg(help_behavior_hint=shown)
+            ]
+    body = {"__post_init__": lambda _: None, "__annotations__": hints, "__module__": cls.__module__}
+    return type(cls.__name__, (cls,), body)
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:
