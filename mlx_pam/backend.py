@@ -1,0 +1,100 @@
+"""The one door to an array library: everything above this file works through it on NumPy arrays."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from mlx_pam.config import MemoryConfig, require_choice
+from mlx_pam.errors import BackendError
+from mlx_pam.train_config import Recipe
+
+Weights = dict[str, np.ndarray]
+
+
+class Learner(Protocol):
+    """A model in training: gradients are accumulated, looked at, and then applied or dropped."""
+
+    model: Any
+
+    def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
+        """Add the gradient of (summed loss / total_tokens) for windows `[B, T+1]`; returns the summed loss in nats."""
+
+    def gradient_norm(self) -> float:
+        """Global norm of the accumulated gradient, before clipping."""
+
+    def update(self, lr: float) -> None:
+        """Clip, take one AdamW step, and clear the accumulated gradient."""
+
+    def discard(self) -> None:
+        """Clear the accumulated gradient without a step."""
+
+    def evaluate(self, batch: np.ndarray, mask: np.ndarray) -> float:
+        """Summed loss in nats over the targets of `[B, T+1]` where mask `[B, T]` is True."""
+
+    def weights(self) -> Weights:
+        """The model's weights by name, float32."""
+
+    def optimizer(self) -> Weights:
+        """`step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` for every weight."""
+
+    def restore(self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]) -> None:
+        """Take up what `weights` and `optimizer` returned, here or in another backend."""
+
+
+class Decoder(Protocol):
+    """A batch of texts being continued; its state has constant size."""
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
+        """Read non-empty prompts of any lengths from an empty memory; logits `[B, V]` after the last token of each."""
+
+    def step(self, tokens: np.ndarray) -> np.ndarray:
+        """Read one token per row, `[B]`; logits `[B, V]`."""
+
+    def state(self) -> Weights:
+        """The memories and positions, by name."""
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take up what `state` returned."""
+
+
+class Backend(Protocol):
+    """What an array library offers to the rest of the package."""
+
+    name: str
+    description: str
+    """One line for the start of a run: library, version, device, and which BLAS does the products."""
+    forms: tuple[str, ...]
+    """Forms of retrieval that run here."""
+    Learner: Callable[[Any, Recipe, str], Learner]
+    Decoder: Callable[[Any], Decoder]
+
+    def build(self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0) -> Any:
+        """A model in the library's own idiom, with the given weights or new ones drawn from the seed."""
+
+    def weights(self, model: Any) -> Weights:
+        """A model's weights by name, float32."""
+
+    def retrieve_with_gradients(
+        self, inputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray], form: str, dtype: str
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """(y, S_T) of `retrieve` on (q, k, v, log_decay, S_0), and the gradients of <dy, y> + <dS, S_T> for all five."""
+
+    def peak_memory(self) -> int:
+        """Most bytes that the process has held so far."""
+
+
+def get_backend(name: str = "auto") -> Backend:
+    """The backend of that name; `auto` takes the best that this machine has.
+
+    Raises `BackendError` when one that was asked for by name is not installed.
+    """
+    require_choice("backend", name, ("auto", "mlx"))
+    if importlib.util.find_spec("mlx") is None:
+        raise BackendError("backend mlx is not installed; pip install mlx (on Linux: 'mlx[cpu]')")
+    from mlx_pam.runtime import MLXBackend
+
+    return MLXBackend()

@@ -1,0 +1,1 @@
+"""MLX modules of the PAM and SAM networks."""

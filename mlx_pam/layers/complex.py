@@ -1,0 +1,78 @@
+"""Complex layers on planar arrays `[..., 2, d]`.
+
+A layer is built with zeros or ones of the right shape; `mlx_pam.parameters` draws the values of a new model.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlx_pam.ops import complex as cx
+
+
+class ComplexLinear(nn.Module):
+    """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; with groups, see `ops.complex.linear`."""
+
+    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+        super().__init__()
+        self.weight = mx.zeros((2, m, n))
+        self.groups_in, self.groups_out = groups_in, groups_out
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return cx.linear(x, self.weight, self.groups_out, self.groups_in)
+
+
+class ModReLU(nn.Module):
+    """ReLU(|z| + b) z/|z| with b learned per channel."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.bias = mx.zeros((d,))
+
+    def __call__(self, z: mx.array) -> mx.array:
+        return cx.mod_relu(z, self.bias)
+
+
+class ComplexNorm(nn.Module):
+    """s z / RMS(|z|) with s learned per channel; the phase is untouched."""
+
+    def __init__(self, d: int, eps: float):
+        super().__init__()
+        self.scale = mx.ones((d,))
+        self.eps = eps
+
+    def __call__(self, z: mx.array) -> mx.array:
+        return cx.rms_norm(z, self.scale, self.eps)
+
+
+class ComplexGatedUnit(nn.Module):
+    """W_down(u * modReLU(W_up z) * sigmoid(|g|)), g = W_g z, u = g/|g|   (eq. 1)."""
+
+    def __init__(self, d: int, hidden: int):
+        super().__init__()
+        self.up = ComplexLinear(d, hidden)
+        self.gate = ComplexLinear(d, hidden)
+        self.activation = ModReLU(hidden)
+        self.down = ComplexLinear(hidden, d)
+
+    def __call__(self, z: mx.array) -> mx.array:
+        gate = self.gate(z)  # [..., 2, ED]
+        magnitude, inverse = cx.magnitude_and_inverse(gate)
+        rotation = gate * (mx.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
+        return self.down(cx.multiply(rotation, self.activation(self.up(z))))
+
+
+class ComplexEmbedding(nn.Module):
+    """A complex vector per token, and its inverse, the tied head."""
+
+    def __init__(self, vocabulary: int, d: int):
+        super().__init__()
+        self.weight = mx.zeros((vocabulary, 2, d))
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        return self.weight[ids]  # [B, T, 2, D]
+
+    def head(self, z: mx.array) -> tuple[mx.array, mx.array]:
+        """x `[..., E]` and table `[V, E]` with logits = x table^T = z_re E_re^T + z_im E_im^T = Re<E, z>."""
+        return mx.flatten(z, -2), mx.flatten(self.weight, 1)

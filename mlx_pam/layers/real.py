@@ -1,0 +1,86 @@
+"""The real twins of the complex layers, on arrays `[..., d]`, for SAM."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+
+
+class RealLinear(nn.Module):
+    """y = W x without bias: `[..., n]` -> `[..., m]`, or from and to `[..., groups, width]`."""
+
+    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+        super().__init__()
+        self.weight = mx.zeros((m, n))
+        self.groups_in, self.groups_out = groups_in, groups_out
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self.groups_in > 1:
+            x = mx.flatten(x, -2)
+        y = x @ self.weight.T
+        return mx.unflatten(y, -1, (self.groups_out, -1)) if self.groups_out > 1 else y
+
+
+class RealNorm(nn.Module):
+    """RMS norm, s x / RMS(x)."""
+
+    def __init__(self, d: int, eps: float):
+        super().__init__()
+        self.scale = mx.ones((d,))
+        self.eps = eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return mx.fast.rms_norm(x, self.scale, self.eps)
+
+
+class BiasedReLU(nn.Module):
+    """ReLU(x + b), the real counterpart of modReLU."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.bias = mx.zeros((d,))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return mx.maximum(x + self.bias, 0)
+
+
+class RealGatedUnit(nn.Module):
+    """W_down(ReLU(W_up x + b) * sigmoid(W_g x))."""
+
+    def __init__(self, d: int, hidden: int):
+        super().__init__()
+        self.up = RealLinear(d, hidden)
+        self.gate = RealLinear(d, hidden)
+        self.activation = BiasedReLU(hidden)
+        self.down = RealLinear(hidden, d)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.down(self.activation(self.up(x)) * mx.sigmoid(self.gate(x)))
+
+
+class SwiGLU(nn.Module):
+    """W_down(W_up x * SiLU(W_g x))."""
+
+    def __init__(self, d: int, hidden: int):
+        super().__init__()
+        self.up = RealLinear(d, hidden)
+        self.gate = RealLinear(d, hidden)
+        self.down = RealLinear(hidden, d)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.down(self.up(x) * nn.silu(self.gate(x)))
+
+
+class RealEmbedding(nn.Module):
+    """A real vector per token, and its inverse, the tied head."""
+
+    def __init__(self, vocabulary: int, d: int):
+        super().__init__()
+        self.weight = mx.zeros((vocabulary, d))
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        return self.weight[ids]  # [B, T, D]
+
+    def head(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """x `[..., D]` and table `[V, D]` with logits = x table^T."""
+        return x, self.weight

@@ -1,0 +1,95 @@
+"""The language model: embedding, blocks of gated unit and memory, tied head (section II of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mlx_pam.config import MemoryConfig
+from mlx_pam.layers.field import Field, field_of
+from mlx_pam.layers.memory import Memory
+from mlx_pam.ops.rotary import rotary_phases
+
+
+@dataclass
+class State:
+    """All that a model remembers of a text: a matrix per head, and how many tokens it has read."""
+
+    memories: list[mx.array]
+    """Per layer, `[B, H, (2,) d, d]` in float32: constant size, whatever the length of the text."""
+    positions: np.ndarray
+    """Tokens read by each row, `[B]`; kept on the host, where rotary angles are exact at any length."""
+
+
+class Block(nn.Module):
+    """z + alpha_cgu Unit(norm(z)), then z + alpha_pam Memory(norm(z))   (eqs. 2 and 3)."""
+
+    def __init__(self, config: MemoryConfig, field: Field):
+        super().__init__()
+        self.unit_norm = field.norm(config.dim, config.norm_eps)
+        self.unit = field.gated_unit(config.dim, config.hidden_dim)
+        self.alpha_cgu = mx.array(config.alpha_cgu_init)
+        self.memory_norm = field.norm(config.dim, config.norm_eps)
+        self.memory = Memory(config, field)
+        self.alpha_pam = mx.array(config.alpha_pam_init)
+
+    def __call__(self, z, phases, state, mask, form) -> tuple[mx.array, mx.array]:
+        z = z + self.alpha_cgu * self.unit(self.unit_norm(z))
+        y, state = self.memory(self.memory_norm(z), phases, state, mask, form)
+        return z + self.alpha_pam * y, state
+
+
+class MemoryLM(nn.Module):
+    """PAM or SAM, by the field of its configuration.
+
+    logits = Re<E, norm(W z)>, z the residual stream: `[B, T]` token ids -> `[B, T, V]`.
+    """
+
+    def __init__(self, config: MemoryConfig):
+        super().__init__()
+        self.config, self.field = config, field_of(config)
+        self.embedding = self.field.embedding(config.vocab_size, config.dim)
+        self.embedding_norm = self.field.norm(config.dim, config.norm_eps)
+        self.layers = [Block(config, self.field) for _ in range(config.num_layers)]
+        self.head = self.field.linear(config.dim, config.dim)
+        self.head_norm = self.field.norm(config.dim, config.norm_eps)
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """Logits `[B, T, V]` of a text from its beginning."""
+        return self.forward(ids)[0]
+
+    def forward(self, ids: mx.array, state: State | None = None, mask: mx.array | None = None, form: str = "auto"):
+        """Logits `[B, T, V]` and the state after the text, which continues `state`.
+
+        mask: `[B, T]`, False where a token is padding; padding comes last in a row and leaves the state as it was.
+        """
+        positions = np.zeros(ids.shape[0], np.int64) if state is None else state.positions
+        phases = self.phases(positions[:, None] + np.arange(ids.shape[1]))
+        hidden, memories = self.hidden(ids, phases, state and state.memories, mask, form)
+        read = ids.shape[1] if mask is None else np.array(mask.sum(axis=1))
+        x, table = self.embedding.head(hidden)
+        return x @ table.T, State(memories, positions + read)
+
+    def phases(self, positions: np.ndarray) -> mx.array:
+        """Rotary phases at positions `[..., T]`: `[..., T, 2, width]`."""
+        return rotary_phases(positions, self.field.rotary_width(self.config.head_dim), self.config.rotary_base)
+
+    def hidden(
+        self,
+        ids: mx.array,
+        phases: mx.array,
+        memories: list[mx.array] | None = None,
+        mask: mx.array | None = None,
+        form: str = "auto",
+    ) -> tuple[mx.array, list[mx.array]]:
+        """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the last token."""
+        z = self.embedding_norm(self.embedding(ids))
+        memories = memories or [None] * len(self.layers)
+        after = []
+        for layer, memory in zip(self.layers, memories, strict=True):
+            z, memory = layer(z, phases, memory, mask, form)
+            after.append(memory)
+        return self.head_norm(self.head(z)), after

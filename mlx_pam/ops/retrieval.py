@@ -1,0 +1,209 @@
+"""The memory's operator: accumulate outer products under decay, read them with a query.
+
+    S_t = gamma_t S_{t-1} + v_t k_t^H        (eq. 6)
+    y_t = S_t q_t                            (eq. 7)
+
+Four equal forms stand behind one door, `retrieve`. Shapes, everywhere in this file:
+
+    B batch   T time   H heads   d head width   C tokens of a chunk   n chunks   P planes (2 complex, 1 real)
+    q, k, v, y  [B, T, H, 2, d] complex, [B, T, H, d] real        log_decay  [B, T, H], log gamma <= 0
+    state       [B, H, 2, d, d] or [B, H, d, d], float32; the value's index first, the key's second
+
+Decays are summed in float32 over the steps that they span: never a difference of two long sums, which loses
+small decays beside large ones and is NaN at gamma = 0; never a quotient; masked before the exponential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from mlx_pam.errors import ConfigError
+from mlx_pam.ops import complex as cx
+
+Form = Callable[[mx.array, mx.array, mx.array, mx.array, mx.array], tuple[mx.array, mx.array]]
+
+# The chunks of one span meet in an n x n product; the state is carried from span to span.
+CHUNKS_PER_SPAN = 32
+
+
+def chunk_size(d: int) -> int:
+    """C: the d x d state and the C x C scores of a chunk should weigh about the same."""
+    return 32 if d < 32 else 64
+
+
+def retrieve(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    log_decay: mx.array,
+    state: mx.array | None = None,
+    form: str = "auto",
+) -> tuple[mx.array, mx.array]:
+    """Y_t = sum_{i<=t} (prod_{j=i+1..t} gamma_j) <k_i, q_t> v_i + (prod_{j<=t} gamma_j) S_0 q_t   (eq. 7).
+
+    q, k, v: `[B, T, H, 2, d]` (complex) or `[B, T, H, d]` (real), T >= 1; the query comes scaled.
+    log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
+    state: S_0, zeros if None.  form: a name in `FORMS`, or "auto".
+    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do not fit.
+    """
+    _check_shapes(q, k, v, log_decay, state)
+    if form == "auto":
+        form = "recurrent" if q.shape[1] == 1 else "chunkwise"
+    if form not in FORMS:
+        raise ConfigError(f"form must be one of auto, {', '.join(FORMS)}, got {form!r}")
+    if state is None:
+        batch, _, heads, *planes, d = q.shape
+        state = mx.zeros((batch, heads, *planes, d, d), mx.float32)
+    return FORMS[form](q, k, v, log_decay.astype(mx.float32), state.astype(mx.float32))
+
+
+def _check_shapes(q, k, v, log_decay, state) -> None:
+    if q.ndim not in (4, 5) or (q.ndim == 5 and q.shape[3] != 2):
+        raise ConfigError(f"q must be [B, T, H, 2, d] or [B, T, H, d], got {q.shape}")
+    if not q.shape == k.shape == v.shape:
+        raise ConfigError(f"q, k and v must have one shape, got {q.shape}, {k.shape} and {v.shape}")
+    if log_decay.shape != q.shape[:3]:
+        raise ConfigError(f"log_decay must be [B, T, H] = {q.shape[:3]}, got {log_decay.shape}")
+    batch, time, heads, *planes, d = q.shape
+    if time < 1:
+        raise ConfigError(f"T must be at least 1, got {time}")
+    if state is not None and state.shape != (batch, heads, *planes, d, d):
+        raise ConfigError(f"state must be {(batch, heads, *planes, d, d)}, got {state.shape}")
+
+
+def recurrent(q, k, v, log_decay, state):
+    """Token by token as eq. 6 stands: O(H d^2) a token, constant memory."""
+    gamma = mx.exp(log_decay)  # [B, T, H]
+    outputs = []
+    for t in range(q.shape[1]):
+        gamma_t = mx.expand_dims(gamma[:, t], tuple(range(2, state.ndim)))
+        write = _outer(v[:, t].astype(mx.float32), k[:, t].astype(mx.float32))
+        state = gamma_t * state + write
+        outputs.append(_read(state, q[:, t].astype(mx.float32)))  # [B, H, (2,) d]
+    return mx.stack(outputs, axis=1).astype(q.dtype), state
+
+
+def parallel(q, k, v, log_decay, state):
+    """The paper's dual form Y = ((Q K^H) * D) V, with T x T scores: one chunk that holds everything."""
+    return _span(q, k, v, log_decay, state, q.shape[1])
+
+
+def chunkwise(q, k, v, log_decay, state):
+    """The dual form inside chunks, the state carried between them: O(T C) time, memory linear in T."""
+    size = chunk_size(q.shape[-1])
+    span, outputs = size * CHUNKS_PER_SPAN, []
+    for start in range(0, q.shape[1], span):
+        part = (x[:, start : start + span] for x in (q, k, v, log_decay))
+        y, state = _span(*part, state, size)
+        outputs.append(y)
+    return (outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=1)), state
+
+
+FORMS: dict[str, Form] = {"recurrent": recurrent, "parallel": parallel, "chunkwise": chunkwise}
+
+
+def decay_matrix(log_decay: mx.array) -> mx.array:
+    """D[t, i] = exp(sum_{j=i+1..t} log gamma_j) for i <= t, else 0. `[..., T]` -> `[..., T, T]`."""
+    time = log_decay.shape[-1]
+    row, column = mx.arange(time)[:, None], mx.arange(time)[None, :]
+    steps = mx.where(row > column, log_decay[..., :, None], 0)  # step t counts for the columns before it
+    sums = mx.cumsum(steps, axis=-2)
+    return mx.exp(mx.where(row >= column, sums, -mx.inf))
+
+
+def _span(q, k, v, log_decay, state, size):
+    """The dual form over chunks of at most `size` tokens, all chunks at once; returns y and the state after them."""
+    batch, time, heads, *planes, d = q.shape
+    size = min(size, time)
+    n = -(-time // size)
+    q, k, v = (_chunks(x, n, size) for x in (q, k, v))  # [BH, n, C, (2,) d]
+    steps = _chunks(log_decay, n, size)  # [BH, n, C]
+    since_start = mx.cumsum(steps, axis=-1)  # log decay of steps 1..t of the chunk
+    until_end = _sums_after(steps)  # log decay of steps t+1..C of the chunk
+    chunk_steps = since_start[..., -1]  # [BH, n]
+
+    writes = _accumulate(v, _scaled(k, until_end))  # [BH, n, (2,) d, d]: a chunk's own S
+    first = state.reshape(batch * heads, 1, -1)  # [BH, 1, (2) d d]
+    after = decay_matrix(chunk_steps) @ writes.reshape(batch * heads, n, -1).astype(mx.float32)
+    after = after + mx.exp(mx.cumsum(chunk_steps, axis=-1))[..., None] * first  # [BH, n, (2) d d]
+    before = mx.concatenate([first, after[:, :-1]], axis=1).reshape(writes.shape)
+
+    y = _inside(q, k, v, decay_matrix(steps)) + _carried(_scaled(q, since_start), before.astype(q.dtype))
+    y = y.reshape(batch, heads, n * size, *planes, d)[:, :, :time].swapaxes(1, 2)
+    return y, after[:, -1].reshape(state.shape)
+
+
+def _chunks(x, n, size):
+    """`[B, T, H, ...]` -> `[BH, n, C, ...]`; padding writes nothing (k = v = 0) and decays nothing (log 1)."""
+    batch, time, heads, *rest = x.shape
+    x = x.swapaxes(1, 2)  # [B, H, T, ...]
+    if n * size > time:
+        x = mx.pad(x, [(0, 0), (0, 0), (0, n * size - time), *[(0, 0)] * len(rest)])
+    return x.reshape(batch * heads, n, size, *rest)
+
+
+def _sums_after(steps):
+    """sum_{j>t} of the last axis, `[..., C]`, added up and not subtracted."""
+    later = mx.cumsum(steps[..., 1:], axis=-1, reverse=True)
+    return mx.concatenate([later, mx.zeros_like(steps[..., :1])], axis=-1)
+
+
+def _scaled(x, log_scale):
+    """x_t exp(log_scale_t). x: `[BH, n, C, (2,) d]`, log_scale: `[BH, n, C]`."""
+    return x * mx.expand_dims(mx.exp(log_scale), tuple(range(3, x.ndim))).astype(x.dtype)
+
+
+def _inside(q, k, v, decay):
+    """((Q K^H) * D) V within each chunk. q, k, v: `[BH, n, C, (2,) d]`; decay: `[BH, n, C, C]`, float32."""
+    if q.ndim == 4:
+        weights = ((q @ k.swapaxes(-1, -2)) * decay).astype(q.dtype)  # [BH, n, C, C]
+        return weights @ v
+    # Re(q k^H) = <q, k> and Im(q k^H) = <-iq, k> as real products over both planes at once, and then
+    # y = Re W v + Im W iv: two products instead of eight
+    rows = mx.concatenate([mx.flatten(q, -2), mx.flatten(-cx.times_i(q), -2)], axis=2)  # [BH, n, 2C, 2d]
+    scores = rows @ mx.flatten(k, -2).swapaxes(-1, -2)  # [BH, n, 2C, C]
+    re, im = mx.split(scores, 2, axis=2)
+    weights = mx.concatenate([re * decay, im * decay], axis=-1).astype(q.dtype)  # [BH, n, C, 2C]
+    values = mx.concatenate([mx.flatten(v, -2), mx.flatten(cx.times_i(v), -2)], axis=2)  # [BH, n, 2C, 2d]
+    return (weights @ values).reshape(v.shape)
+
+
+def _accumulate(v, k):
+    """sum_t v_t k_t^H over each chunk. `[BH, n, C, (2,) d]` -> `[BH, n, (2,) d, d]`."""
+    if v.ndim == 4:
+        return v.swapaxes(-1, -2) @ k
+    d = v.shape[-1]
+    products = mx.flatten(v, -2).swapaxes(-1, -2) @ mx.flatten(k, -2)  # [BH, n, 2d, 2d]: all four real ones
+    products = products.reshape(*v.shape[:2], 2, d, 2, d)
+    re = products[:, :, 0, :, 0] + products[:, :, 1, :, 1]
+    im = products[:, :, 1, :, 0] - products[:, :, 0, :, 1]
+    return mx.stack([re, im], axis=2)
+
+
+def _carried(q, state):
+    """S q_t for the state before each chunk. q: `[BH, n, C, (2,) d]`; state: `[BH, n, (2,) d, d]`."""
+    if q.ndim == 4:
+        return q @ state.swapaxes(-1, -2)
+    re, im = state[:, :, 0], state[:, :, 1]  # [BH, n, d, d]
+    block = mx.concatenate([mx.concatenate([re, -im], axis=-1), mx.concatenate([im, re], axis=-1)], axis=-2)
+    return (mx.flatten(q, -2) @ block.swapaxes(-1, -2)).reshape(q.shape)
+
+
+def _outer(v, k):
+    """v k^H of one token: `[B, H, (2,) d]` -> `[B, H, (2,) d, d]`."""
+    if v.ndim == 3:
+        return v[..., :, None] * k[..., None, :]
+    (v_re, v_im), (k_re, k_im) = (tuple(x[..., None] for x in cx.planes(v)), tuple(x[..., None, :] for x in cx.planes(k)))
+    return mx.stack([v_re * k_re + v_im * k_im, v_im * k_re - v_re * k_im], axis=2)
+
+
+def _read(state, q):
+    """S q of one token: `[B, H, (2,) d, d]`, `[B, H, (2,) d]` -> `[B, H, (2,) d]`."""
+    if q.ndim == 3:
+        return (state @ q[..., None])[..., 0]
+    products = state @ q.swapaxes(-1, -2)[:, :, None]  # [B, H, 2, d, 2]: each plane of S with each of q
+    re = products[:, :, 0, :, 0] - products[:, :, 1, :, 1]
+    im = products[:, :, 1, :, 0] + products[:, :, 0, :, 1]
+    return mx.stack([re, im], axis=2)

@@ -1,0 +1,132 @@
+"""What a model's weights are: every name, shape and kind, and how each is drawn at the start.
+
+Both backends build from this table, so one seed gives both the same network, a checkpoint is checked against
+it, and no fixed table (rotary angles, masks) can become a parameter by accident.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from mlx_pam.config import MemoryConfig, SAMConfig
+
+Draw = Callable[[np.random.Generator], np.ndarray]
+Kind = Literal["matrix", "embedding", "norm", "bias", "gate", "scale"]
+
+DECAY_BIAS = -4.0  # b_dt: dt near 0.018, a memory of some 55 tokens
+PROTECT_BIAS = -3.0  # b_p: p near 0.047
+LOGIT_STD = 0.2  # at the start, so that the loss is ln V + LOGIT_STD^2 / 2
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One trainable array: its shape, what it is, and how it is drawn."""
+
+    shape: tuple[int, ...]
+    kind: Kind
+    draw: Draw
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def parameter_table(config: MemoryConfig) -> dict[str, Parameter]:
+    """Every trainable array of the model by its name in a checkpoint, in the order of the network."""
+    c, planes = config, () if isinstance(config, SAMConfig) else (2,)
+    features = math.prod(planes) * c.dim  # numbers per token that the decay looks at
+    gates = c.memory_dim if c.protect == "channel" else c.num_heads
+
+    def linear(m: int, n: int, parts: int = 1) -> Parameter:
+        return Parameter(
+            (*planes, parts * m, n), "matrix", lambda rng: _semi_unitary(rng, m, n, parts, bool(planes))
+        )
+
+    table = {
+        "embedding.weight": Parameter(
+            (c.vocab_size, *planes, c.dim), "embedding", _normal((c.vocab_size, *planes, c.dim), LOGIT_STD / c.dim**0.5)
+        ),
+        "embedding_norm.scale": _constant((c.dim,), 1.0, "norm"),
+    }
+    for i in range(c.num_layers):
+        layer = {
+            "unit_norm.scale": _constant((c.dim,), 1.0, "norm"),
+            "unit.up.weight": linear(c.hidden_dim, c.dim),
+            "unit.gate.weight": linear(c.hidden_dim, c.dim),
+            "unit.activation.bias": _constant((c.hidden_dim,), 0.0, "bias"),
+            "unit.down.weight": linear(c.dim, c.hidden_dim),
+            "alpha_cgu": _constant((), c.alpha_cgu_init, "scale"),
+            "memory_norm.scale": _constant((c.dim,), 1.0, "norm"),
+            "memory.qkv.weight": linear(c.memory_dim, c.dim, parts=3),
+            "memory.out.weight": linear(c.dim, c.memory_dim),
+            "memory.decay.weight": _gate(c.num_heads, features),
+            "memory.decay.bias": _constant((c.num_heads,), DECAY_BIAS, "bias"),
+            "memory.protect.weight": _gate(gates, c.dim),
+            "memory.protect.bias": _constant((gates,), PROTECT_BIAS, "bias"),
+            "alpha_pam": _constant((), c.alpha_pam_init, "scale"),
+        }
+        if isinstance(c, SAMConfig) and c.gated_unit == "swiglu":
+            del layer["unit.activation.bias"]
+        table |= {f"layers.{i}.{name}": parameter for name, parameter in layer.items()}
+    return table | {
+        "head.weight": linear(c.dim, c.dim),
+        "head_norm.scale": _constant((c.dim,), 1.0, "norm"),
+    }
+
+
+def parameter_count(config: MemoryConfig) -> int:
+    """Trainable real numbers of the model; a complex one counts as two."""
+    return sum(parameter.size for parameter in parameter_table(config).values())
+
+
+def initial_weights(config: MemoryConfig, seed: int = 0) -> dict[str, np.ndarray]:
+    """The weights before training, float32, a pure function of configuration and seed.
+
+    Each array has a random stream of its own, so that one more array changes no other.
+    """
+    table = parameter_table(config)
+    streams = np.random.SeedSequence(seed).spawn(len(table))
+    return {
+        name: np.asarray(parameter.draw(np.random.default_rng(stream)), np.float32, order="C")
+        for stream, (name, parameter) in zip(streams, table.items(), strict=True)
+    }
+
+
+def is_decayed(parameter: Parameter) -> bool:
+    """Whether a recipe's weight decay on matrices reaches it: not norms, biases, gates or residual scales."""
+    return parameter.kind in ("matrix", "embedding")
+
+
+def _constant(shape: tuple[int, ...], value: float, kind: Kind) -> Parameter:
+    return Parameter(shape, kind, lambda rng: np.full(shape, value))
+
+
+def _normal(shape: tuple[int, ...], std: float) -> Draw:
+    return lambda rng: std * rng.standard_normal(shape, np.float32)
+
+
+def _gate(outputs: int, inputs: int) -> Parameter:
+    """Small at first, so that a gate starts near its bias and still sees each input differently."""
+    return Parameter((outputs, inputs), "gate", _normal((outputs, inputs), 0.1 / inputs**0.5))
+
+
+def _semi_unitary(rng: np.random.Generator, m: int, n: int, parts: int, complex_valued: bool) -> np.ndarray:
+    """`parts` semi-unitary m x n maps, stacked by rows, with gain sqrt(max(1, m/n)).
+
+    A white input keeps its RMS through each. The Haar measure takes the phases of R's diagonal out of the QR.
+    """
+    maps = []
+    for _ in range(parts):
+        tall = rng.standard_normal((max(m, n), min(m, n)), np.float32)
+        if complex_valued:
+            tall = tall + np.complex64(1j) * rng.standard_normal(tall.shape, np.float32)
+        q, r = np.linalg.qr(tall)
+        q = q * (np.diagonal(r) / np.abs(np.diagonal(r)))
+        maps.append((q if m >= n else q.conj().T) * max(1.0, m / n) ** 0.5)
+    stacked = np.concatenate(maps)
+    return np.stack([stacked.real, stacked.imag]) if complex_valued else stacked
