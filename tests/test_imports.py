@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 LEVELS = [
     {"errors", "blas"},
     {"config"},
-    {"parameters", "train_config", "checkpoint", "data", "sampling", "stop_texts"},
-    {"ops"},
+    {"parameters", "train_config", "data", "sampling", "stop_texts"},
+    {"checkpoint", "ops"},
     {"layers"},
     {"models"},
     {"runtime", "torch"},
@@ -26,7 +26,7 @@ LEVELS = [
     {"training"},
     {"cli"},
 ]
-ONLY = {"data": {"errors", "config"}, "checkpoint": {"errors", "config"}}
+ONLY = {"data": {"errors", "config"}, "checkpoint": {"errors", "config", "parameters"}}
 CONFINED = {
     "mlx": {"ops", "layers", "models", "runtime"},
     "torch": {"torch"},

@@ -1,0 +1,80 @@
+# make demo    train a small model on public-domain speeches, then let it speak: a few minutes
+# make test    style and every test but the slow ones, in an environment of its own
+# Works with GNU make 3.81 (macOS) and later. PYTHON=... chooses the interpreter.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+DEMO ?= runs/demo
+DEMO_STEPS ?= 300
+DEMO_PROMPT ?= My fellow citizens,
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench clean
+
+help:
+	@echo 'make demo       train the 5m model for a few minutes and generate text'
+	@echo 'make test       ruff and pytest'
+	@echo 'make test-slow  the slow tests too'
+	@echo 'make lint       ruff alone'
+	@echo 'make format     let ruff rewrite the files'
+	@echo 'make bench      measure; rows are added to benchmarks/results'
+	@echo 'make clean      remove the environment and the caches; runs/ stays'
+
+demo: $(VENV)/.package
+	$(BIN)/mlx_pam train --scale 5m --data sample --seq-len 256 --batch-size 8 \
+	    --steps $(DEMO_STEPS) --eval-every 100 --save-every 100 --sample-every 100 \
+	    --out $(DEMO) $$(test -e $(DEMO) && echo --resume)
+	$(BIN)/mlx_pam generate --checkpoint $(DEMO) --prompt '$(DEMO_PROMPT)' --max-tokens 120
+
+test: lint
+	$(BIN)/python -m pytest
+
+test-slow: lint
+	$(BIN)/python -m pytest -m ''
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.package
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment: made once, brought up to date when the metadata change.
+
+$(VENV)/.package: pyproject.toml $(BIN)/python
+	@echo 'installing mlx_pam and what it needs into $(VENV) ...'
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(BIN)/python
+	@echo 'installing mlx_pam and what its tests need into $(VENV) ...'
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.package
+
+$(BIN)/python:
+	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.10; do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue; \
+	    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	        lacking=$$python; continue; \
+	    fi; \
+	    echo "making $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv --clear $(VENV) && exit 0; \
+	    rm -rf $(VENV); exit 1; \
+	done; \
+	if test -n "$$lacking"; then \
+	    echo "error: $$lacking cannot make environments;" \
+	         "on Debian or Ubuntu: sudo apt install python3-venv" >&2; \
+	else \
+	    echo 'error: no Python 3.10 or later among python3, python3.13 ... python3.10;' \
+	         'install one, or name it: make PYTHON=/path/to/python3.12 ...' >&2; \
+	fi; exit 1
