@@ -7,7 +7,10 @@ from pathlib import Path
 
 from hypothesis import settings
 
+from mlx_pam import blas
+
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`: test folders are not packages
+blas.preload()  # tests import mlx themselves, and the BLAS must be chosen before
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
