@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import json
 import sys
@@ -22,7 +23,23 @@ HELP = "write text from a checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateArguments(GenerationConfig):
+class _Command:
+    """What the command asks for beside the settings of the generation; listed first in its help."""
+
+    checkpoint: Path | None = None
+    """Checkpoint folder, or run folder (its newest checkpoint); by default the newest in runs/."""
+    prompt: str = "-"
+    """Text to continue; - reads it from stdin, without one newline at its end."""
+    no_echo: bool = False
+    """Print the continuation without the prompt before it."""
+    json: bool = False
+    """Print one JSON object instead, when all is done."""
+    backend: Literal["auto", "mlx", "torch"] = "auto"
+    """Array library that does the work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateArguments(GenerationConfig, _Command):
     """Continue a prompt with a trained model.
 
     The prompt is printed and then its continuation, as it comes; seed, speed and the reason for the
@@ -30,27 +47,16 @@ class GenerateArguments(GenerationConfig):
     With --max-tokens 0 the prompt is all that is printed.
     """
 
-    checkpoint: Path | None = None
-    """Checkpoint folder, or run folder (its newest checkpoint); by default the newest in runs/."""
-    prompt: str = "-"
-    """Text to continue; - reads it from stdin, without one newline at its end."""
-    no_echo: bool = False
-    """Print the continuation alone."""
-    backend: Literal["auto", "mlx", "torch"] = "auto"
-    """Array library that does the work."""
-    json: bool = False
-    """Print one JSON object instead, when all is done."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
 
 
 def run(argv: list[str]) -> int:
-    arguments = parse(
-        GenerateArguments, argv, prog="mlx_pam generate", description=GenerateArguments.__doc__
-    )
-    prompt = _from_stdin() if arguments.prompt == "-" else arguments.prompt
+    description = inspect.getdoc(GenerateArguments) or HELP
+    arguments = parse(GenerateArguments, argv, prog="mlx_pam generate", description=description)
+    given = arguments.prompt.encode("utf-8", "surrogateescape")  # the bytes of the command line
+    prompt = _text(_from_stdin() if given == b"-" else given)
 
     from mlx_pam.language_model import load, newest_checkpoint
 
@@ -64,16 +70,20 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _from_stdin() -> str:
+def _from_stdin() -> bytes:
+    """All of stdin, without one newline at its end."""
     if sys.stdin.isatty():
         print("type the prompt; end it with a newline and Ctrl-D", file=sys.stderr)
-    data = sys.stdin.buffer.read()
+    return sys.stdin.buffer.read().removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _text(data: bytes) -> str:
     try:
-        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"the prompt on stdin must be UTF-8, got byte {data[error.start]:#04x} at offset "
-            f"{error.start}: convert it"
+            f"the prompt must be UTF-8, got byte {data[error.start]:#04x} at offset {error.start}: "
+            "convert it"
         ) from None
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mlx_pam import blas
 from mlx_pam.config import MemoryConfig, require_choice
 from mlx_pam.errors import BackendError
 from mlx_pam.train_config import Recipe
@@ -95,6 +96,7 @@ def get_backend(name: str = "auto") -> Backend:
     require_choice("backend", name, ("auto", "mlx"))
     if importlib.util.find_spec("mlx") is None:
         raise BackendError("backend mlx is not installed; pip install mlx (on Linux: 'mlx[cpu]')")
+    blas.preload()  # before anything imports mlx
     from mlx_pam.runtime import MLXBackend
 
     return MLXBackend()

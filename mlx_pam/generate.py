@@ -32,15 +32,16 @@ class GenerationConfig(SamplingConfig):
     stop: tuple[str, ...] = ()
     """Texts that end the output; they are not part of it."""
     seed: int | None = None
-    """Makes the output repeatable; without one it differs each time, and the seed used is told."""
+    """Repeats an output; without one it differs each time, and the seed that was used is told."""
     logprobs: bool = False
-    """Record the model's own log-probability of each token, before penalty and temperature."""
+    """Record the model's own log-probability of each token (--json shows it)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("max_tokens", self.max_tokens, least=0)
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        require(all(isinstance(s, str) and s for s in stop), "stop", "texts, none empty", stop)
+        for text in stop:
+            require(isinstance(text, str) and text != "", "stop", "a text that is not empty", text)
         object.__setattr__(self, "stop", stop)
         if self.seed is not None:
             require_count("seed", self.seed, least=0)

@@ -1,4 +1,4 @@
-"""GPT-2's byte-pair encoding, from the rank table that the package ships, and its streaming decoder."""
+"""GPT-2's byte-pair encoding from the rank table that the package ships, and a stream decoder."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _SEAM = re.compile(
 def pieces(blocks: Iterable[str], size: int = PIECE) -> Iterator[str]:
     """Text in pieces that have, encoded one by one, the tokens of the whole.
 
-    A piece ends where `PATTERN` splits whatever comes before and after, at the first such seam after
-    `size` characters. So a text of any length is encoded as a stream, and a run of a million spaces
-    never stands before a letter, which would overflow the stack of tiktoken's regular expression.
+    A piece ends at the first place, after `size` characters, where `PATTERN` splits whatever stands
+    before and after. So a text of any length is encoded as a stream, and a run of a million spaces
+    is never followed by a letter, which would overflow the stack of tiktoken's regular expression.
     """
     rest = ""
     for block in blocks:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import mlx.nn as nn
-
+from mlx_pam import ops  # noqa: F401 - first, since it loads the BLAS that MLX is to use
 from mlx_pam.config import MemoryConfig
 from mlx_pam.models.memory_lm import MemoryLM
 
-FAMILIES: dict[str, type[nn.Module]] = {"pam": MemoryLM, "sam": MemoryLM}
+FAMILIES = {"pam": MemoryLM, "sam": MemoryLM}
 
 
-def build(config: MemoryConfig) -> nn.Module:
+def build(config: MemoryConfig) -> MemoryLM:
     """A model of the configuration's family, its weights not yet drawn."""
     return FAMILIES[config.model_type](config)

@@ -14,29 +14,25 @@ SLICE_NUMBERS = 1 << 24  # logits alive at once: 64 MB in float32
 
 def token_losses(x: mx.array, table: mx.array, targets: mx.array) -> mx.array:
     """-log softmax(x table^T)[target]: x `[N, E]`, table `[V, E]`, targets `[N]` -> float32 `[N]`."""
-    losses = []
-    for rows in _slices(x, table):
-        losses.append(_slice_losses(x[rows] @ table.T, targets[rows])[0])
-    return mx.concatenate(losses)
+    return mx.concatenate([_slice_losses(x[rows], table, targets[rows])[0] for rows in _slices(x, table)])
 
 
 @mx.custom_function
 def summed_loss(x: mx.array, table: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """sum_n of `token_losses`, and its gradients with respect to x and table.
 
-    Gradients are made slice by slice together with the loss (dlogits = softmax - one-hot), so no logits are
-    kept or computed twice. Only the first output is to be differentiated.
+    The gradients are made slice by slice together with the loss, so no logits are kept or computed twice:
+    with e = exp(logits - max) and s = sum e, dx = (e table) / s - table[target] and
+    dtable = e^T (x / s) - (x added up by target). Only the first output is to be differentiated.
     """
-    total, dtable, dx = mx.zeros(()), mx.zeros(table.shape, mx.float32), []
+    total, dx = mx.zeros(()), []
+    dtable = mx.zeros(table.shape, mx.float32).at[targets].add(-x.astype(mx.float32))
     for rows in _slices(x, table):
-        logits = x[rows] @ table.T  # [R, V]
-        losses, log_sum = _slice_losses(logits, targets[rows])
+        losses, shares, sums = _slice_losses(x[rows], table, targets[rows])
         total = total + losses.sum()
-        dlogits = mx.exp(logits.astype(mx.float32) - log_sum)
-        hit = targets[rows][:, None] == mx.arange(table.shape[0])
-        dlogits = mx.where(hit, dlogits - 1, dlogits).astype(x.dtype)
-        dx.append(dlogits @ table)
-        dtable = dtable + (dlogits.T @ x[rows]).astype(mx.float32)
+        shares = shares.astype(x.dtype)  # [R, V]
+        dx.append((shares @ table) / sums - table[targets[rows]])
+        dtable = dtable + (shares.T @ (x[rows] / sums).astype(x.dtype)).astype(mx.float32)
     return total, mx.concatenate(dx), dtable
 
 
@@ -53,7 +49,11 @@ def _slices(x: mx.array, table: mx.array) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
 
 
-def _slice_losses(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
-    logits = logits.astype(mx.float32)
-    log_sum = mx.logsumexp(logits, axis=-1, keepdims=True)  # [R, 1]
-    return (log_sum - mx.take_along_axis(logits, targets[:, None], axis=-1))[:, 0], log_sum
+def _slice_losses(x: mx.array, table: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Losses `[R]`, exp(logits - max) `[R, V]` and its sums `[R, 1]`, in float32."""
+    logits = (x @ table.T).astype(mx.float32)
+    highest = mx.stop_gradient(logits.max(axis=-1, keepdims=True))
+    shares = mx.exp(logits - highest)
+    sums = shares.sum(axis=-1, keepdims=True)
+    losses = mx.log(sums) + highest - mx.take_along_axis(logits, targets[:, None], axis=-1)
+    return losses[:, 0], shares, sums
