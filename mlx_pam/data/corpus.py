@@ -1,0 +1,117 @@
+"""Corpora by name: `load_corpus` finds the text, tokenises it once and maps the tokens into memory.
+
+`sample`, `wikitext-103`, `wikitext-2`, `hf:OWNER/NAME[:CONFIG]`, or the path of a text file or of a
+folder of `.txt` files. Text is UTF-8; a byte order mark is dropped and CRLF becomes LF. Documents
+are joined by the end-of-text token; its marker inside a text is ordinary text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlx_pam.data import wikitext
+from mlx_pam.data.hub import HubText
+from mlx_pam.data.source import Source, Split, local, sample
+from mlx_pam.data.store import default_cache, fingerprint, store
+from mlx_pam.data.tokenizer import Tokenizer
+from mlx_pam.errors import DataError
+
+NAMES = ("sample", *wikitext.CONFIGS)
+_HUB_NAME = re.compile(r"hf:([^/:\s]+/[^/:\s]+)(?::(\S+))?")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokens of a text, split for training, validation and perhaps test."""
+
+    name: str
+    description: str
+    """Where the text comes from and how it was split."""
+    fingerprint: str
+    """Hex digest over text, tokenizer and settings."""
+    bytes: Mapping[str, int]
+    """UTF-8 bytes of each split's text, for bits per byte."""
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray | None = None
+
+    def split(self, name: str) -> np.ndarray:
+        """The tokens of a split by name."""
+        if name not in self.bytes:
+            raise DataError(
+                f"split of {self.name} must be one of {', '.join(self.bytes)}, got {name}"
+            )
+        return getattr(self, name)
+
+
+def load_corpus(
+    name: str, tokenizer: Tokenizer, cache_dir: Path | str | None = None, progress: bool = True
+) -> Corpus:
+    """The corpus of that name, tokenised if it was not yet. Raises `DataError` if it is not there.
+
+    Tokens are kept in `cache_dir`: by default `$MLX_PAM_CACHE`, or `~/.cache/mlx_pam`.
+    """
+    cache = Path(cache_dir) if cache_dir else default_cache()
+    source = find(name, cache)
+    digest = fingerprint(source, tokenizer)
+    stored = store(source, tokenizer, cache / "tokens" / digest[:32], progress)
+    return Corpus(source.name, source.description, digest, stored.bytes, **stored.tokens)
+
+
+def find(name: str, cache: Path) -> Source:
+    """Where the text of a corpus is."""
+    if name == "sample":
+        return sample()
+    if config := wikitext.CONFIGS.get(name):
+        return _hub(name, wikitext.REPOSITORY, config, wikitext.REVISION, cache)
+    if match := _HUB_NAME.fullmatch(name):
+        return _hub(name, match[1], match[2], None, cache)
+    path = Path(name).expanduser()
+    if path.exists():
+        return local(path)
+    near = difflib.get_close_matches(name, NAMES, 1)
+    raise DataError(
+        f"data must be {', '.join(NAMES)}, hf:OWNER/NAME[:CONFIG], or the path of a text file or a "
+        f"folder of them, got {name!r}, which is not there"
+        + (f": do you mean {near[0]}?" if near else "")
+    )
+
+
+def _hub(
+    name: str, repository: str, config: str | None, revision: str | None, cache: Path
+) -> Source:
+    """The texts that the user placed in the cache by hand, or else those of the hub."""
+    by_hand = cache / "text" / re.sub(r"[/:]", "--", name.removeprefix("hf:"))
+    if by_hand.is_dir():
+        placed = dataclasses.replace(local(by_hand), name=name)
+        return _by_article(placed) if repository == wikitext.REPOSITORY else placed
+    otherwise = (
+        f"connect once, or place its text as train.txt and valid.txt in {by_hand}, or take "
+        "the data sample or a text file, which need no network"
+    )
+    return HubText(name, repository, config, revision, otherwise).source()
+
+
+def _by_article(source: Source) -> Source:
+    """The same text, each article a document."""
+
+    def splits() -> dict[str, Split]:
+        return {
+            split: Split(
+                wikitext.articles(wikitext.lines(itertools.chain.from_iterable(part.documents))),
+                part.size,
+            )
+            for split, part in source.splits().items()
+        }
+
+    return dataclasses.replace(
+        source, identity={"articles": True, **source.identity}, splits=splits
+    )

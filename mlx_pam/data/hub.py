@@ -1,0 +1,185 @@
+"""Data sets of the Hugging Face hub, through `datasets`; where there is no network, soon told."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mlx_pam.data import wikitext
+from mlx_pam.data.source import Document, Source, Split
+from mlx_pam.data.splits import NAMES, deal
+from mlx_pam.errors import DataError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+PATIENCE = 6.0
+"""Seconds that the hub has for its first answer."""
+
+T = TypeVar("T")
+
+
+class Unreachable(Exception):
+    """The hub does not answer. The text says why."""
+
+
+@dataclass(frozen=True)
+class HubText:
+    """The texts of a data set, or of one of its configurations."""
+
+    name: str
+    """The corpus, as the user calls it."""
+    repository: str
+    config: str | None
+    revision: str | None
+    """The commit to use; None is the newest that can be had."""
+    otherwise: str
+    """What to do without a network."""
+
+    def source(self) -> Source:
+        """Settles the commit, asking the hub unless it is given. Texts are fetched when opened."""
+        commit = self.revision or self._newest()
+        return Source(
+            self.name,
+            f"{self.repository}{f', {self.config}' if self.config else ''}, commit {commit[:8]}",
+            {"repository": self.repository, "config": self.config, "commit": commit},
+            lambda: self._open(commit),
+        )
+
+    def _newest(self) -> str:
+        try:
+            return self._ask_hub()
+        except Unreachable as error:
+            if kept := _downloaded(self.repository):
+                return kept.name
+            raise self._cannot_be_had(error) from error
+
+    def _open(self, commit: str) -> dict[str, Split]:
+        where = {"path": self.repository, "revision": commit}
+        try:
+            self._ask_hub(commit)
+        except Unreachable as error:
+            kept = _downloaded(self.repository, commit)
+            if kept is None:
+                raise self._cannot_be_had(error) from error
+            where = {"path": str(kept)}
+        from datasets import load_dataset
+
+        try:
+            found = load_dataset(name=self.config, **where)
+        except Exception as error:  # of the network, the format, the configuration
+            raise DataError(f"{self.name} cannot be loaded: {_brief(error)}") from error
+        return {split: self._split(rows) for split, rows in self._choose(found).items()}
+
+    def _ask_hub(self, revision: str | None = None) -> str:
+        """The commit that a revision is; raises `Unreachable` when no answer comes in time."""
+        if importlib.util.find_spec("datasets") is None:
+            raise DataError(f"{self.name} needs the package datasets: pip install datasets")
+        from huggingface_hub import HfApi
+        from huggingface_hub.utils import HFValidationError, RepositoryNotFoundError
+
+        try:
+            info = _in_time(
+                lambda: HfApi().dataset_info(self.repository, revision=revision, timeout=PATIENCE)
+            )
+        except (RepositoryNotFoundError, HFValidationError) as error:
+            raise DataError(
+                f"{self.name} must name a public data set of the Hugging Face hub, or one that you "
+                f"are logged in for: {_brief(error)}"
+            ) from error
+        except Unreachable:
+            raise
+        except Exception as error:  # whatever a network can do
+            raise Unreachable(_brief(error)) from error
+        return info.sha
+
+    def _choose(self, found: DatasetDict) -> dict[str, Dataset]:
+        chosen = {}
+        for split, names in NAMES.items():
+            if present := [name for name in names if name in found]:
+                chosen[split] = found[present[0]]
+        if "train" not in chosen:
+            raise DataError(f"{self.name} must have a split train, got {', '.join(found)}")
+        if "validation" not in chosen:
+            rows = chosen["train"]
+            chosen |= {split: rows.select(part) for split, part in deal(range(len(rows))).items()}
+        return chosen
+
+    def _split(self, rows: Dataset) -> Split:
+        texts = [name for name, feature in rows.features.items() if _is_text(feature)]
+        if "text" in texts:
+            texts = ["text"]
+        if len(texts) != 1:
+            raise DataError(
+                f"{self.name} must have a column of text called text, or only one, got "
+                f"{', '.join(texts) or 'none'}"
+            )
+        return Split(_Documents(rows.select_columns(texts), self.repository == wikitext.REPOSITORY))
+
+    def _cannot_be_had(self, reason: Unreachable) -> DataError:
+        return DataError(f"{self.name} cannot be fetched ({reason}): {self.otherwise}")
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """Each row a document, or lines that are gathered into articles."""
+
+    rows: Dataset
+    lines: bool
+
+    def __iter__(self) -> Iterator[Document]:
+        batches = self.rows.iter(batch_size=1000)
+        texts = (text or "" for batch in batches for column in batch.values() for text in column)
+        return wikitext.articles(texts) if self.lines else ([text] for text in texts)
+
+
+def _is_text(feature: object) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string")
+
+
+def _downloaded(repository: str, commit: str | None = None) -> Path | None:
+    """The folder of a commit of a data set in the hub's own cache: of the newest, unless named."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        kept = scan_cache_dir().repos
+    except CacheNotFound:
+        return None
+    revisions = [
+        revision
+        for repo in kept
+        if repo.repo_type == "dataset" and repo.repo_id == repository
+        for revision in repo.revisions
+        if commit in (None, revision.commit_hash)
+    ]
+    newest = max(revisions, key=lambda revision: revision.last_modified, default=None)
+    return newest.snapshot_path if newest else None
+
+
+def _in_time(call: Callable[[], T]) -> T:
+    """What a call returns or raises, in time; looking up a name alone can take minutes."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return answer.result(PATIENCE)
+    except FutureTimeout:
+        raise Unreachable(f"no answer within {PATIENCE:g} s") from None
+
+
+def _brief(error: Exception) -> str:
+    """The first line of an error that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__
