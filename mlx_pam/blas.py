@@ -110,13 +110,10 @@ def _numpy_routines() -> dict[str, ctypes._FuncPointer] | None:
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent.with_name("numpy.libs")
-    for path in sorted(folder.glob("*openblas64*.so*")):
-        for prefix in ("scipy_cblas_", "cblas_"):  # NumPy 2, NumPy 1
-            try:
-                library = ctypes.CDLL(str(path))
-                return {name: getattr(library, f"{prefix}{name}64_") for name in _ROUTINES}
-            except (OSError, AttributeError):
-                continue
+    for path in folder.glob("libscipy_openblas64_*.so*"):
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL(str(path))
+            return {name: getattr(library, f"scipy_cblas_{name}64_") for name in _ROUTINES}
     return None
 
 
