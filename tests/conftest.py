@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from mlx_pam import blas
+from mlx_pam.backend import Backend, get_backend
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`: test folders are not packages
 blas.preload()  # tests import mlx themselves, and the BLAS must be chosen before
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(params=["mlx"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Every backend in turn."""
+    return get_backend(request.param)
