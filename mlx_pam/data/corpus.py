@@ -21,6 +21,7 @@ from mlx_pam.data import wikitext
 from mlx_pam.data.hub import HubText
 from mlx_pam.data.source import Source, Split, local, sample
 from mlx_pam.data.store import default_cache, fingerprint, store
+from mlx_pam.data.text import readable
 from mlx_pam.data.tokenizer import Tokenizer
 from mlx_pam.errors import DataError
 
@@ -75,7 +76,9 @@ def find(name: str, cache: Path) -> Source:
     if match := _HUB_NAME.fullmatch(name):
         return _hub(name, match[1], match[2], None, cache)
     path = Path(name).expanduser()
-    if path.exists():
+    with readable(path):
+        exists = path.exists()
+    if exists:
         return local(path)
     near = difflib.get_close_matches(name, NAMES, 1)
     raise DataError(

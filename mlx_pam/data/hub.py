@@ -61,21 +61,26 @@ class HubText:
             raise self._cannot_be_had(error) from error
 
     def _open(self, commit: str) -> dict[str, Split]:
-        where = {"path": self.repository, "revision": commit}
         try:
             self._ask_hub(commit)
+            found = self._load(self.repository, commit)
         except Unreachable as error:
             kept = _downloaded(self.repository, commit)
             if kept is None:
                 raise self._cannot_be_had(error) from error
-            where = {"path": str(kept)}
+            try:
+                found = self._load(str(kept), None)
+            except DataError:  # another configuration was downloaded, or not all of this one
+                raise self._cannot_be_had(error) from error
+        return {split: self._split(rows) for split, rows in self._choose(found).items()}
+
+    def _load(self, where: str, revision: str | None) -> DatasetDict:
         from datasets import load_dataset
 
         try:
-            found = load_dataset(name=self.config, **where)
+            return load_dataset(where, self.config, revision=revision)
         except Exception as error:  # of the network, the format, the configuration
             raise DataError(f"{self.name} cannot be loaded: {_brief(error)}") from error
-        return {split: self._split(rows) for split, rows in self._choose(found).items()}
 
     def _ask_hub(self, revision: str | None = None) -> str:
         """The commit that a revision is; raises `Unreachable` when no answer comes in time."""
@@ -120,7 +125,9 @@ class HubText:
                 f"{self.name} must have a column of text called text, or only one, got "
                 f"{', '.join(texts) or 'none'}"
             )
-        return Split(_Documents(rows.select_columns(texts), self.repository == wikitext.REPOSITORY))
+        rows = rows.select_columns(texts)
+        size = rows.data.nbytes * len(rows) // max(rows.data.num_rows, 1)
+        return Split(_Documents(rows, self.repository == wikitext.REPOSITORY), size)
 
     def _cannot_be_had(self, reason: Unreachable) -> DataError:
         return DataError(f"{self.name} cannot be fetched ({reason}): {self.otherwise}")

@@ -110,10 +110,9 @@ def _tokenise(
 ) -> None:
     dtype = np.dtype("uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32")
     record: dict[str, object] = {"dtype": dtype.name, "tokens": {}, "bytes": {}}
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), disable=not progress) as bar:
+    with _progress_bar(progress) as bar:
         for split, part in splits.items():
-            task = bar.add_task(f"Tokenising {name}, {split}", total=part.size)
+            task = bar.add_task(f"Tokenising {name}: {split}", total=part.size)
             count = size = 0
             with (folder / f"{split}.bin").open("wb") as file:
                 for batch in _batches(part.documents):
@@ -161,6 +160,20 @@ def _encode(batch: list[str | None], tokenizer: Tokenizer) -> Iterator[int]:
     joint = [tokenizer.end_of_text]
     return itertools.chain.from_iterable(
         joint if piece is None else next(encoded) for piece in batch
+    )
+
+
+def _progress_bar(shown: bool) -> Progress:
+    """Bytes of text done and left, on a terminal only."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (shown and console.is_terminal),
     )
 
 
