@@ -94,9 +94,7 @@ class Plan:
         return "\n".join(f"{label:<9}{text}" for label, text in lines.items())
 
 
-def make_plan(
-    config: TrainConfig, model: MemoryConfig | None = None, cache_dir: Path | None = None
-) -> Plan:
+def make_plan(config: TrainConfig, model: MemoryConfig | None = None) -> Plan:
     """Load the corpus and settle every number; raises before anything is built or written."""
     model = model or config.model_config()
     tokenizer = gpt2()
@@ -106,7 +104,7 @@ def make_plan(
         f"at least {tokenizer.vocab_size}, the tokenizer's",
         model.vocab_size,
     )
-    corpus = load_corpus(config.data, tokenizer, cache_dir=cache_dir)
+    corpus = load_corpus(config.data, tokenizer)
     require_tokens(corpus, config.seq_len)
     batches = Batches(corpus.train, config.seq_len, config.batch_size, config.seed)
     steps = config.schedule_steps(batches.windows_per_epoch)

@@ -1,0 +1,48 @@
+"""A model and a corpus so small that a whole run takes seconds; imported by tests of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlx_pam.config import PAMConfig
+from mlx_pam.train_config import TrainConfig
+from mlx_pam.training.loop import TrainResult, train
+
+TINY = PAMConfig(dim=8, num_layers=2, num_heads=2, head_dim=4)
+
+WORDS = ["river", "stone", "cloud", "wind", "runs", "falls", "over", "under", "green", "old"]
+
+
+def write_corpus(folder: Path, words: int = 2000) -> Path:
+    """A text of common words in a fixed random order, whose unigrams are soon learned."""
+    drawn = np.random.default_rng(5).choice(WORDS, words)
+    path = folder / "corpus.txt"
+    path.write_text(" ".join(drawn), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A text file to train on, tokenised into a cache of its own."""
+    folder = tmp_path_factory.mktemp("corpus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLX_PAM_CACHE", str(folder / "cache"))
+        yield write_corpus(folder)
+
+
+def small(corpus: Path, out: Path, **changes: Any) -> TrainConfig:
+    """A run of 20 updates on two windows of 8 tokens, without evaluation and samples."""
+    settings: dict[str, Any] = {
+        "data": str(corpus), "out": out, "steps": 20, "seq_len": 8, "batch_size": 2, "lr": 1e-2,
+        "eval_every": 0, "save_every": 0, "sample_every": 0, "seed": 1,
+    }  # fmt: skip
+    return TrainConfig(**settings | changes)
+
+
+def run(corpus: Path, out: Path, **changes: Any) -> TrainResult:
+    return train(small(corpus, out, **changes), TINY)

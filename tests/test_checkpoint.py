@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from mlx_pam import checkpoint
+from mlx_pam.config import PAMConfig, SAMConfig
+from mlx_pam.errors import CheckpointError
+from mlx_pam.parameters import initial_weights
+
+CONFIG = PAMConfig(dim=6, num_layers=2, num_heads=2, head_dim=4, vocab_size=11)
+TRAINING = {"step": 3, "tokens": 96, "elapsed": 1.5}
+
+
+def optimizer_of(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    moments = {
+        f"{m}.{k}": np.full_like(v, 0.1) for m in checkpoint.MOMENTS for k, v in weights.items()
+    }
+    return moments | {"step": np.array(3, np.int64)}
+
+
+def save(run: Path, step: int = 3) -> Path:
+    weights = initial_weights(CONFIG, seed=step)
+    folder = checkpoint.step_folder(run, step)
+    return checkpoint.save(
+        folder, CONFIG, weights, optimizer_of(weights), TRAINING | {"step": step}
+    )
+
+
+def test_everything_comes_back_to_the_bit(tmp_path):
+    path = save(tmp_path)
+    found = checkpoint.load(path, optimizer=True)
+    weights = initial_weights(CONFIG, seed=3)
+    assert found.config == CONFIG
+    assert found.training == TRAINING
+    for saved, loaded in ((weights, found.weights), (optimizer_of(weights), found.optimizer)):
+        assert set(saved) == set(loaded)
+        for name, array in saved.items():
+            assert loaded[name].dtype == array.dtype
+            np.testing.assert_array_equal(loaded[name], array, strict=True)
+
+
+def test_a_sliced_view_is_saved_as_it_is_seen(tmp_path):
+    weights = initial_weights(CONFIG)
+    table = weights["embedding.weight"]
+    weights["embedding.weight"] = np.asfortranarray(table)
+    path = checkpoint.save(tmp_path / "model", CONFIG, weights)
+    np.testing.assert_array_equal(checkpoint.load(path).weights["embedding.weight"], table)
+
+
+def test_a_run_folder_stands_for_its_newest_complete_checkpoint(tmp_path):
+    for step in (9, 10, 100_000_000):
+        save(tmp_path, step)
+    assert checkpoint.find(tmp_path) == tmp_path / "step-100000000"
+    (tmp_path / "step-100000000" / checkpoint.COMPLETE).unlink()
+    (tmp_path / "step-00000010" / checkpoint.OPTIMIZER).write_bytes(b"cut")
+    assert checkpoint.find(tmp_path) == tmp_path / "step-00000009"
+    assert checkpoint.load(tmp_path).training["step"] == 9
+
+
+def test_an_empty_run_folder_has_no_checkpoint(tmp_path):
+    assert checkpoint.find(tmp_path) is None
+    assert checkpoint.find(tmp_path / "absent") is None
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
+        checkpoint.load(tmp_path)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        checkpoint.load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("moment", ["mkdir", "_write_arrays", "_mark", "_sync", "rename"])
+def test_a_crash_while_saving_leaves_the_older_checkpoint_and_no_rubbish(
+    tmp_path, monkeypatch, moment
+):
+    save(tmp_path, 1)
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path if hasattr(Path, moment) else checkpoint, moment, crash)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 2)
+    assert checkpoint.find(tmp_path) == tmp_path / "step-00000001"
+    save(tmp_path, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
+
+
+def test_an_incomplete_checkpoint_is_replaced_and_a_complete_one_never(tmp_path):
+    path = save(tmp_path)
+    with pytest.raises(CheckpointError, match="already holds a checkpoint"):
+        save(tmp_path)
+    (path / checkpoint.COMPLETE).unlink()
+    save(tmp_path)
+    assert checkpoint.is_complete(path)
+
+
+def test_a_folder_of_somebody_else_is_never_replaced(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    with pytest.raises(CheckpointError, match="cannot write"):
+        checkpoint.save(folder, CONFIG, initial_weights(CONFIG))
+    assert (folder / "thesis.txt").exists()
+
+
+def test_prune_keeps_the_newest_and_touches_nothing_else(tmp_path):
+    for step in range(1, 6):
+        save(tmp_path, step)
+    (tmp_path / "step-00000004" / checkpoint.COMPLETE).unlink()
+    (tmp_path / "step-x").mkdir()
+    (tmp_path / ".step-00000009.saving-notes").mkdir()
+    checkpoint.prune(tmp_path, keep=2)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        ".step-00000009.saving-notes", "step-00000003", "step-00000004", "step-00000005", "step-x",
+    ]  # fmt: skip
+
+
+def test_an_exported_model_needs_configuration_and_weights_only(tmp_path):
+    path = save(tmp_path)
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    for name in (checkpoint.CONFIG, checkpoint.WEIGHTS):
+        shutil.copy(path / name, exported)
+    found = checkpoint.load(exported)
+    assert (found.optimizer, found.training) == (None, None)
+    assert found.config == CONFIG
+
+
+@pytest.fixture(params=["as saved", "exported"])
+def folder(request, tmp_path) -> Path:
+    """A checkpoint to be damaged; an exported one has no completeness mark to betray the damage."""
+    path = save(tmp_path)
+    if request.param == "exported":
+        (path / checkpoint.COMPLETE).unlink()
+    return path
+
+
+def write_tensors(path: Path, **changes: np.ndarray | None) -> None:
+    tensors = load_file(path) | changes
+    save_file({name: array for name, array in tensors.items() if array is not None}, path)
+
+
+def test_a_configuration_that_does_not_fit_names_its_file(folder):
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    record = CONFIG.to_dict()
+    for change in (
+        {"dim": 0},
+        {"width": 5},
+        {"model_type": "rnn"},
+        {"format_version": 99},
+        {"dim": "6"},
+    ):
+        (folder / checkpoint.CONFIG).write_text(json.dumps(record | change))
+        with pytest.raises(CheckpointError, match=r"config\.json"):
+            checkpoint.load(folder)
+    (folder / checkpoint.CONFIG).write_text("{}[")
+    with pytest.raises(CheckpointError, match=r"config\.json is damaged"):
+        checkpoint.load(folder)
+
+
+def test_weights_of_another_model_are_refused(folder):
+    other = SAMConfig(dim=6, num_layers=2, num_heads=2, head_dim=4, vocab_size=11)
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    (folder / checkpoint.CONFIG).write_text(json.dumps(other.to_dict()))
+    with pytest.raises(
+        CheckpointError, match=r"model\.safetensors: tensor embedding\.weight must be"
+    ):
+        checkpoint.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"head.weight": None}, "lacks head.weight"),
+        ({"rotary.angles": np.zeros(3, np.float32)}, "has unknown rotary.angles"),
+        ({"head.weight": np.zeros((2, 6, 7), np.float32)}, r"head.weight must be F32 \[2, 6, 6\]"),
+        ({"head.weight": np.zeros((2, 6, 6), np.float64)}, r"got F64 \[2, 6, 6\]"),
+    ],
+)
+def test_tensors_must_be_exactly_those_of_the_configuration(folder, change, complaint):
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    write_tensors(folder / checkpoint.WEIGHTS, **change)
+    with pytest.raises(CheckpointError, match=complaint):
+        checkpoint.load(folder)
+
+
+def test_a_changed_byte_is_noticed(tmp_path):
+    path = save(tmp_path)
+    weights = bytearray((path / checkpoint.WEIGHTS).read_bytes())
+    weights[-1] ^= 1
+    (path / checkpoint.WEIGHTS).write_bytes(weights)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
+        checkpoint.load(path)
+
+
+def test_a_damaged_optimizer_stops_a_resume_and_not_a_reader_of_the_weights(folder):
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    write_tensors(folder / checkpoint.OPTIMIZER, step=None)
+    assert checkpoint.load(folder).config == CONFIG
+    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors lacks step"):
+        checkpoint.load(folder, optimizer=True)

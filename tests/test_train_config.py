@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlx_pam.cli.arguments import parse
+from mlx_pam.errors import ConfigError
+from mlx_pam.train_config import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", "rnn"),
+        ("scale", "7q"),
+        ("protect", "none"),
+        ("data", " "),
+        ("steps", 0),
+        ("seq_len", 0),
+        ("batch_size", -1),
+        ("accumulate", 1.5),
+        ("recipe", "best"),
+        ("lr", 0.0),
+        ("lr", float("nan")),
+        ("weight_decay", -0.1),
+        ("warmup_steps", -1),
+        ("clip_norm", 0.0),
+        ("seed", -1),
+        ("backend", "jax"),
+        ("dtype", "float16"),
+        ("eval_every", -1),
+        ("keep", 0),
+        ("stop_after", 0),
+        ("sample_tokens", 0),
+    ],
+)
+def test_an_impossible_value_is_refused_by_name_and_value(name, value):
+    with pytest.raises(ConfigError) as error:
+        TrainConfig(**{name: value})
+    assert str(error.value).startswith(f"{name} must be ")
+    assert str(error.value).endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize(
+    ("data", "folder"),
+    [
+        ("sample", "runs/pam-5m-sample"),
+        ("wikitext-103", "runs/pam-5m-wikitext-103"),
+        ("hf:roneneldan/TinyStories", "runs/pam-5m-roneneldan-TinyStories"),
+        ("hf:owner/name:config", "runs/pam-5m-owner-name-config"),
+        ("/texts/my book.txt", "runs/pam-5m-my-book"),
+        ("texts/", "runs/pam-5m-texts"),
+        ("..", "runs/pam-5m-data"),
+    ],
+)
+def test_run_folder_is_named_after_model_scale_and_data(data, folder):
+    assert TrainConfig(data=data).run_folder == Path(folder)
+
+
+def test_command_line_gives_the_configuration_back():
+    config = TrainConfig(
+        model="sam",
+        data="a text.txt",
+        out=Path("runs/x y"),
+        steps=30,
+        lr=1e-4,
+        sample_prompt="-a b",
+    )
+    import shlex
+
+    words = shlex.split(config.command_line(resume=True))
+    assert words[:2] == ["mlx_pam", "train"]
+    again = parse(TrainConfig, words[2:], prog="mlx_pam train", description="")
+    assert again == TrainConfig(**{**vars(config), "resume": True})
