@@ -11,7 +11,6 @@ from mlx_pam.config import PRESETS, PAMConfig, SAMConfig
 
 SMALL = {"dim": 16, "num_layers": 2, "num_heads": 2, "head_dim": 8, "vocab_size": 300}
 MODELS = {
-    "pam 5m": PRESETS["pam"]["5m"],
     "pam small, alpha 1": PAMConfig(**SMALL, alpha_pam_init=1.0),
     "pam small, gate per channel": PAMConfig(**SMALL, protect="channel", alpha_pam_init=1.0),
     "sam small": SAMConfig(**SMALL, alpha_pam_init=1.0),
@@ -20,10 +19,9 @@ MODELS = {
 LENGTHS = [1, 2, 31, 32, 33, 63, 64, 65, 127, 200, 513]
 
 
-@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
-def test_parallel_equals_recurrent_at_every_position_and_length(backend, config):
+def assert_parallel_equals_recurrent(backend, config, lengths):
     model = backend.build(config, seed=1)
-    ids = np.random.default_rng(0).integers(config.vocab_size, size=max(LENGTHS))
+    ids = np.random.default_rng(0).integers(config.vocab_size, size=max(lengths))
 
     decoder = backend.Decoder(model)
     by_token = np.empty((len(ids), config.vocab_size), np.float32)
@@ -31,10 +29,21 @@ def test_parallel_equals_recurrent_at_every_position_and_length(backend, config)
     for t in range(1, len(ids)):
         by_token[t] = decoder.step(ids[t : t + 1])[0]
 
-    for length in LENGTHS:
+    for length in lengths:
         at_once = np.array(model(mx.array(ids[None, :length])))[0]
         assert at_once.shape == (length, config.vocab_size)
         assert oracle.relative_error(at_once, by_token[:length]) < 1e-4, length
+
+
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+def test_parallel_equals_recurrent_at_every_position_and_length(backend, config):
+    assert_parallel_equals_recurrent(backend, config, LENGTHS)
+
+
+@pytest.mark.parametrize("longest", [65, pytest.param(513, marks=pytest.mark.slow)])
+def test_parallel_equals_recurrent_in_the_smallest_preset(backend, longest):
+    lengths = [length for length in LENGTHS if length <= longest]
+    assert_parallel_equals_recurrent(backend, PRESETS["pam"]["5m"], lengths)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
