@@ -28,11 +28,13 @@ def summed_loss(x: mx.array, table: mx.array, targets: mx.array) -> tuple[mx.arr
     total, dx = mx.zeros(()), []
     dtable = mx.zeros(table.shape, mx.float32).at[targets].add(-x.astype(mx.float32))
     for rows in _slices(x, table):
-        losses, shares, sums = _slice_losses(x[rows], table, targets[rows])
+        # one slice after the other, or the logits of all would be alive at once
+        part = mx.depends(x[rows], [total, dtable, *dx[-1:]])
+        losses, shares, sums = _slice_losses(part, table, targets[rows])
         total = total + losses.sum()
         shares = shares.astype(x.dtype)  # [R, V]
         dx.append((shares @ table) / sums - table[targets[rows]])
-        dtable = dtable + (shares.T @ (x[rows] / sums).astype(x.dtype)).astype(mx.float32)
+        dtable = dtable + (shares.T @ (part / sums).astype(x.dtype)).astype(mx.float32)
     return total, mx.concatenate(dx), dtable
 
 
