@@ -53,12 +53,13 @@ class TextRange:
         digest = hashlib.sha256()
         decoder = codecs.getincrementaldecoder("utf-8")()
         offset, held = self.start, ""
+        at_start = offset == 0
         for raw in read_bytes(self.path, self.start, self.end):
             digest.update(raw)
             text = held + self._decode(decoder, raw, offset)
-            if offset == 0:
-                text = text.removeprefix("\ufeff")
             offset += len(raw)
+            if at_start and text:
+                text, at_start = text.removeprefix("\ufeff"), False
             held = "\r" if text.endswith("\r") else ""  # half of a CRLF, perhaps
             yield text.removesuffix("\r").replace("\r\n", "\n")
         yield held + self._decode(decoder, b"", offset)

@@ -29,4 +29,5 @@ def lines(blocks: Iterable[str]) -> Iterator[str]:
     for block in blocks:
         *whole, rest = (rest + block).split("\n")
         yield from (line + "\n" for line in whole)
-    yield rest
+    if rest:
+        yield rest
