@@ -22,10 +22,14 @@ help:
 	@echo 'make bench      measure; rows are added to benchmarks/results'
 	@echo 'make clean      remove the environment and the caches; runs/ stays'
 
+# A run that is there is gone on with; one that is finished is only asked to speak again.
 demo: $(VENV)/.package
+	@if ls $(DEMO)/step-*/complete.json >/dev/null 2>&1; then resume=--resume; \
+	else rm -f $(DEMO)/log.jsonl; fi; set -x; \
 	$(BIN)/mlx_pam train --scale 5m --data sample --seq-len 256 --batch-size 8 \
-	    --steps $(DEMO_STEPS) --eval-every 100 --save-every 100 --sample-every 100 \
-	    --out $(DEMO) $$(test -e $(DEMO) && echo --resume)
+	    --steps $(DEMO_STEPS) --eval-every $(DEMO_STEPS) --save-every 100 --sample-every 100 \
+	    --out $(DEMO) $$resume
+	@set -x; \
 	$(BIN)/mlx_pam generate --checkpoint $(DEMO) --prompt '$(DEMO_PROMPT)' --max-tokens 120
 
 test: lint
