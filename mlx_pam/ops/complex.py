@@ -12,6 +12,9 @@ import mlx.core as mx
 # decoding is bound by the bytes of the weights, training by the number of products.
 FEW_ROWS = 8
 
+# |z|^2 up to here counts as 0: below it the slope of 1/|z| leaves float32's range.
+TINY_SQUARE = 1e-24
+
 
 def planes(z: mx.array) -> tuple[mx.array, mx.array]:
     """Real and imaginary part, each `[..., d]`."""
@@ -31,10 +34,10 @@ def multiply(a: mx.array, b: mx.array) -> mx.array:
 
 
 def magnitude_and_inverse(z: mx.array) -> tuple[mx.array, mx.array]:
-    """|z| and 1/|z|, each `[..., d]`; where z = 0 both are 0, and so are their gradients."""
+    """|z| and 1/|z|, each `[..., d]`; where |z| <= 1e-12 both are 0, and so are their gradients."""
     re, im = planes(z)
     square = re * re + im * im
-    nonzero = square > 0
+    nonzero = square > TINY_SQUARE
     # the inner `where` keeps rsqrt away from 0, whose infinite slope times 0 would be NaN
     inverse = mx.where(nonzero, mx.rsqrt(mx.where(nonzero, square, 1)), 0)
     return square * inverse, inverse
