@@ -22,7 +22,7 @@ class Learner(Protocol):
     model: Any
 
     def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
-        """Add the gradient of (summed loss / total_tokens) for windows `[B, T+1]`; returns the summed loss in nats."""
+        """Add the gradient of summed loss / total_tokens on windows `[B, T+1]`; the sum in nats."""
 
     def gradient_norm(self) -> float:
         """Global norm of the accumulated gradient, before clipping."""
@@ -42,7 +42,9 @@ class Learner(Protocol):
     def optimizer(self) -> Weights:
         """`step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` for every weight."""
 
-    def restore(self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]) -> None:
+    def restore(
+        self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]
+    ) -> None:
         """Take up what `weights` and `optimizer` returned, here or in another backend."""
 
 
@@ -50,7 +52,7 @@ class Decoder(Protocol):
     """A batch of texts being continued; its state has constant size."""
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
-        """Read non-empty prompts of any lengths from an empty memory; logits `[B, V]` after the last token of each."""
+        """Read non-empty prompts of any lengths, the memory empty; logits `[B, V]` after each."""
 
     def step(self, tokens: np.ndarray) -> np.ndarray:
         """Read one token per row, `[B]`; logits `[B, V]`."""
@@ -67,14 +69,16 @@ class Backend(Protocol):
 
     name: str
     description: str
-    """One line for the start of a run: library, version, device, and which BLAS does the products."""
+    """One line for the start of a run: library, version, device, and the BLAS on a CPU."""
     forms: tuple[str, ...]
     """Forms of retrieval that run here."""
     Learner: Callable[[Any, Recipe, str], Learner]
     Decoder: Callable[[Any], Decoder]
 
-    def build(self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0) -> Any:
-        """A model in the library's own idiom, with the given weights or new ones drawn from the seed."""
+    def build(
+        self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
+    ) -> Any:
+        """A model in the library's own idiom, its weights given or drawn from the seed."""
 
     def weights(self, model: Any) -> Weights:
         """A model's weights by name, float32."""
@@ -82,7 +86,8 @@ class Backend(Protocol):
     def retrieve_with_gradients(
         self, inputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray], form: str, dtype: str
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """(y, S_T) of `retrieve` on (q, k, v, log_decay, S_0), and the gradients of <dy, y> + <dS, S_T> for all five."""
+        """(y, S_T) of `retrieve` on (q, k, v, log_decay, S_0), and all five gradients of
+        <dy, y> + <dS, S_T>."""
 
     def peak_memory(self) -> int:
         """Most bytes that the process has held so far."""

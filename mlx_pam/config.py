@@ -44,7 +44,9 @@ def require_range(
     open_least: bool = False,
     open_most: bool = False,
 ) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    )
     inside = number and (least < value if open_least else least <= value)
     inside = inside and (value < most if open_most else value <= most)
     rule = f"a number {'>' if open_least else '>='} {least:g}"
@@ -55,7 +57,7 @@ def require_range(
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConfig:
-    """What PAM and SAM share: sizes, the protect gate and the residual scales (section II of the paper)."""
+    """What PAM and SAM share: sizes, the protect gate and the residual scales (section II)."""
 
     model_type: ClassVar[str]
 
@@ -132,7 +134,9 @@ class SAMConfig(MemoryConfig):
 CONFIGS: dict[str, type[MemoryConfig]] = {"pam": PAMConfig, "sam": SAMConfig}
 
 
-def _preset(family: type[MemoryConfig], dim: int, num_layers: int, num_heads: int, head_dim: int) -> MemoryConfig:
+def _preset(
+    family: type[MemoryConfig], dim: int, num_layers: int, num_heads: int, head_dim: int
+) -> MemoryConfig:
     return family(dim=dim, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
@@ -155,9 +159,11 @@ PRESETS: dict[str, dict[str, MemoryConfig]] = {
 
 
 def model_config(record: Mapping[str, Any]) -> MemoryConfig:
-    """A model's configuration from its record; unknown families, versions and keys raise `ConfigError`."""
+    """A model's configuration from its record; what is unknown raises `ConfigError`."""
     if not isinstance(record, Mapping):
-        raise ConfigError(f"a model configuration must be a JSON object, got {type(record).__name__}")
+        raise ConfigError(
+            f"a model configuration must be a JSON object, got {type(record).__name__}"
+        )
     settings = dict(record)
     family = settings.pop("model_type", None)
     require_choice("model_type", family, tuple(CONFIGS))
@@ -166,7 +172,7 @@ def model_config(record: Mapping[str, Any]) -> MemoryConfig:
 
 
 def from_settings(cls: type, settings: Mapping[str, Any]) -> Any:
-    """An instance of a dataclass from a record of its fields; unknown and missing keys raise `ConfigError`."""
+    """A dataclass from a record of its fields; unknown and missing keys raise `ConfigError`."""
     fields = {field.name: field for field in dataclasses.fields(cls)}
     unknown = sorted(set(settings) - set(fields))
     if unknown:

@@ -1,7 +1,7 @@
 """What a model's weights are: every name, shape and kind, and how each is drawn at the start.
 
-Both backends build from this table, so one seed gives both the same network, a checkpoint is checked against
-it, and no fixed table (rotary angles, masks) can become a parameter by accident.
+Both backends build from this table, so one seed gives both the same network, a checkpoint is
+checked against it, and no fixed table (rotary angles, masks) can become a parameter by accident.
 """
 
 from __future__ import annotations
@@ -37,19 +37,23 @@ class Parameter:
 
 
 def parameter_table(config: MemoryConfig) -> dict[str, Parameter]:
-    """Every trainable array of the model by its name in a checkpoint, in the order of the network."""
+    """Every trainable array by its name in a checkpoint, in the order of the network."""
     c, planes = config, () if isinstance(config, SAMConfig) else (2,)
     features = math.prod(planes) * c.dim  # numbers per token that the decay looks at
     gates = c.memory_dim if c.protect == "channel" else c.num_heads
 
     def linear(m: int, n: int, parts: int = 1) -> Parameter:
         return Parameter(
-            (*planes, parts * m, n), "matrix", lambda rng: _semi_unitary(rng, m, n, parts, bool(planes))
+            (*planes, parts * m, n),
+            "matrix",
+            lambda rng: _semi_unitary(rng, m, n, parts, bool(planes)),
         )
 
     table = {
         "embedding.weight": Parameter(
-            (c.vocab_size, *planes, c.dim), "embedding", _normal((c.vocab_size, *planes, c.dim), LOGIT_STD / c.dim**0.5)
+            (c.vocab_size, *planes, c.dim),
+            "embedding",
+            _normal((c.vocab_size, *planes, c.dim), LOGIT_STD / c.dim**0.5),
         ),
         "embedding_norm.scale": _constant((c.dim,), 1.0, "norm"),
     }
@@ -98,7 +102,7 @@ def initial_weights(config: MemoryConfig, seed: int = 0) -> dict[str, np.ndarray
 
 
 def is_decayed(parameter: Parameter) -> bool:
-    """Whether a recipe's weight decay on matrices reaches it: not norms, biases, gates or residual scales."""
+    """Whether weight decay on matrices reaches it: no norm, bias, gate or residual scale."""
     return parameter.kind in ("matrix", "embedding")
 
 
@@ -115,10 +119,13 @@ def _gate(outputs: int, inputs: int) -> Parameter:
     return Parameter((outputs, inputs), "gate", _normal((outputs, inputs), 0.1 / inputs**0.5))
 
 
-def _semi_unitary(rng: np.random.Generator, m: int, n: int, parts: int, complex_valued: bool) -> np.ndarray:
+def _semi_unitary(
+    rng: np.random.Generator, m: int, n: int, parts: int, complex_valued: bool
+) -> np.ndarray:
     """`parts` semi-unitary m x n maps, stacked by rows, with gain sqrt(max(1, m/n)).
 
-    A white input keeps its RMS through each. The Haar measure takes the phases of R's diagonal out of the QR.
+    A white input keeps its RMS through each. The Haar measure takes the phases of R's diagonal out
+    of the QR.
     """
     maps = []
     for _ in range(parts):

@@ -35,7 +35,7 @@ def can_compile() -> bool:
 
 
 class Learner:
-    """A model in training, see `mlx_pam.backend.Learner`. Master weights and optimizer are float32."""
+    """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
 
     def __init__(self, model: MemoryLM, recipe: Recipe, dtype: str = "float32"):
         self.model = model
@@ -97,7 +97,9 @@ class Learner:
     def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
         phases = self._phases_of(batch.shape[1] - 1)
         scale = mx.array(1.0 / total_tokens)
-        loss, gradient = self._loss_and_gradient(self.model.trainable_parameters(), mx.array(batch), phases, scale)
+        loss, gradient = self._loss_and_gradient(
+            self.model.trainable_parameters(), mx.array(batch), phases, scale
+        )
         if self._accumulated is not None:
             gradient = tree_map(mx.add, self._accumulated, gradient)
         self._accumulated = gradient
@@ -130,13 +132,17 @@ class Learner:
         record = {"step": np.array(self._optimizer.optimizers[0].step.item(), np.int64)}
         moments = {}
         for part in self._optimizer.optimizers:
-            moments |= {k: v for k, v in tree_flatten(part.state) if k not in ("step", "learning_rate")}
+            moments |= {
+                k: v for k, v in tree_flatten(part.state) if k not in ("step", "learning_rate")
+            }
         for name in parameter_table(self.model.config):
             record[f"exp_avg.{name}"] = np.array(moments[f"{name}.m"])
             record[f"exp_avg_sq.{name}"] = np.array(moments[f"{name}.v"])
         return record
 
-    def restore(self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]) -> None:
+    def restore(
+        self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]
+    ) -> None:
         set_weights(self.model, weights)
         for part in self._optimizer.optimizers:
             part.state["step"] = mx.array(int(optimizer["step"]), mx.uint64)
@@ -193,7 +199,9 @@ class Decoder:
         return np.array(logits)
 
     def state(self) -> dict[str, np.ndarray]:
-        memories = {f"layers.{i}.memory": np.array(memory) for i, memory in enumerate(self._memories)}
+        memories = {
+            f"layers.{i}.memory": np.array(memory) for i, memory in enumerate(self._memories)
+        }
         return memories | {"positions": self._positions}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -203,7 +211,9 @@ class Decoder:
         shape = (batch, c.num_heads, *planes, c.head_dim, c.head_dim)
         names = [f"layers.{i}.memory" for i in range(c.num_layers)]
         if set(state) != {*names, "positions"} or any(state[name].shape != shape for name in names):
-            raise CheckpointError(f"the state must hold {c.num_layers} memories of shape {shape}: it is another model's")
+            raise CheckpointError(
+                f"the state must hold {c.num_layers} memories of shape {shape}: it is another model's"
+            )
         self._memories = [mx.array(state[name], mx.float32) for name in names]
         self._positions = np.asarray(state["positions"], np.int64)
 
@@ -218,7 +228,13 @@ class MLXBackend:
 
     @cached_property
     def description(self) -> str:
-        device = "Metal" if mx.metal.is_available() else "CUDA" if mx.default_device() == mx.gpu else "CPU"
+        device = (
+            "Metal"
+            if mx.metal.is_available()
+            else "CUDA"
+            if mx.default_device() == mx.gpu
+            else "CPU"
+        )
         chip = platform.processor() or platform.machine()
         line = f"MLX {version('mlx')} on {device} ({chip})"
         return f"{line}, {blas.preload()}" if device == "CPU" else line
@@ -240,12 +256,16 @@ class MLXBackend:
         primals = [*(x.astype(DTYPES[dtype]) for x in (q, k, v)), log_decay, state]
         dy, dstate = (mx.array(x, mx.float32) for x in cotangents)
         outputs, gradients = mx.vjp(
-            lambda *arrays: list(retrieve(*arrays, form=form)), primals, [dy.astype(DTYPES[dtype]), dstate]
+            lambda *arrays: list(retrieve(*arrays, form=form)),
+            primals,
+            [dy.astype(DTYPES[dtype]), dstate],
         )
         return [_numpy(x) for x in outputs], [_numpy(x) for x in gradients]
 
     def peak_memory(self) -> int:
-        unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss is in bytes on macOS, else in kilobytes
+        unit = (
+            1 if platform.system() == "Darwin" else 1024
+        )  # ru_maxrss is in bytes on macOS, else in kilobytes
         return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, mx.get_peak_memory())
 
 
@@ -255,7 +275,7 @@ def named_weights(model: nn.Module) -> dict[str, np.ndarray]:
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, np.ndarray]) -> None:
-    """Put named weights into the model; the names and shapes have been checked against `parameter_table`."""
+    """Put named weights, already checked against `parameter_table`, into the model."""
     model.update(tree_unflatten([(name, mx.array(value)) for name, value in weights.items()]))
     mx.eval(model.parameters())
 

@@ -1,6 +1,7 @@
 """Complex layers on planar arrays `[..., 2, d]`.
 
-A layer is built with zeros or ones of the right shape; `mlx_pam.parameters` draws the values of a new model.
+A layer is built with zeros or ones of the right shape; `mlx_pam.parameters` draws the values of a
+new model.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from mlx_pam.ops import complex as cx
 
 
 class ComplexLinear(nn.Module):
-    """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; with groups, see `ops.complex.linear`."""
+    """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; groups as in `ops.complex.linear`."""
 
     def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
         super().__init__()
@@ -74,5 +75,5 @@ class ComplexEmbedding(nn.Module):
         return self.weight[ids]  # [B, T, 2, D]
 
     def head(self, z: mx.array) -> tuple[mx.array, mx.array]:
-        """x `[..., E]` and table `[V, E]` with logits = x table^T = z_re E_re^T + z_im E_im^T = Re<E, z>."""
+        """x `[..., 2D]`, table `[V, 2D]`: x table^T = z_re E_re^T + z_im E_im^T, the logits."""
         return mx.flatten(z, -2), mx.flatten(self.weight, 1)

@@ -1,7 +1,7 @@
 """The field that a network computes over: COMPLEX makes it PAM, REAL makes it SAM.
 
-Block, memory, gates and decay are written once against this record, so that the arithmetic is the only
-difference between the two.
+Block, memory, gates and decay are written once against this record, so that the arithmetic is the
+only difference between the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mlx_pam.ops.rotary import rotate
 
 @dataclass(frozen=True)
 class Field:
-    """The layers and functions that depend on the arithmetic. d below is a number of stored channels."""
+    """The layers and functions that depend on the arithmetic; d is a number of channels."""
 
     planes: int
     """Real numbers per channel: 2 or 1."""

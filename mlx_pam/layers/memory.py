@@ -1,6 +1,7 @@
 """The associative memory layer: project, rotate, decay, retrieve (eqs. 4-7).
 
-B batch   T time   D width   H heads   d head width; a complex array has an axis of 2 before its last one.
+B batch   T time   D width   H heads   d head width; a complex array has an axis of 2 before its
+last one.
 """
 
 from __future__ import annotations
@@ -50,17 +51,19 @@ class Memory(nn.Module):
     ) -> tuple[mx.array, mx.array]:
         """Read the memory at every token, having written it.
 
-        x: the normed block input, `[B, T, (2,) D]`; phases: rotary, `[T, 2, width]` or `[B, T, 2, width]`;
+        x: the normed block input, `[B, T, (2,) D]`.
+        phases: rotary, `[T, 2, width]` or `[B, T, 2, width]`.
         state: S_0 or None; mask: `[B, T]`, where False the token neither decays nor writes.
         Returns the layer's output, like x, and the state after the last token.
         """
         heads, d = self.config.num_heads, self.config.head_dim
-        q, k, v = mx.split(self.qkv(x), 3, axis=-3 if self.field.planes == 2 else -2)  # [B, T, H, (2,) d]
+        q, k, v = mx.split(self.qkv(x), 3, axis=2)  # [B, T, H, (2,) d]
         q = self.field.rotate(q, phases) * d**-0.5
         k = self.field.rotate(k, phases)
 
         numbers, magnitudes = self.field.features(x)
-        decay_logit, gate_logit = self.decay(numbers), self.protect(magnitudes)  # [B, T, H], [B, T, H or Hd]
+        decay_logit = self.decay(numbers)  # [B, T, H]
+        gate_logit = self.protect(magnitudes)  # [B, T, H], or [B, T, Hd] for a gate per channel
         if self.config.protect == "channel":
             gate_logit = mx.unflatten(gate_logit, -1, (heads, d))  # [B, T, H, d]
         decay = log_decay(decay_logit, gate_logit)  # [B, T, H]

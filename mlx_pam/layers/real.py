@@ -82,5 +82,5 @@ class RealEmbedding(nn.Module):
         return self.weight[ids]  # [B, T, D]
 
     def head(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """x `[..., D]` and table `[V, D]` with logits = x table^T."""
+        """x `[..., D]`, table `[V, D]`: logits = x table^T."""
         return x, self.weight

@@ -1,4 +1,4 @@
-"""The language model: embedding, blocks of gated unit and memory, tied head (section II of the paper)."""
+"""The language model: embedding, blocks of gated unit and memory, tied head (section II)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class State:
     memories: list[mx.array]
     """Per layer, `[B, H, (2,) d, d]` in float32: constant size, whatever the length of the text."""
     positions: np.ndarray
-    """Tokens read by each row, `[B]`; kept on the host, where rotary angles are exact at any length."""
+    """Tokens read by each row, `[B]`; on the host, where rotary angles are exact at any length."""
 
 
 class Block(nn.Module):
@@ -61,10 +61,17 @@ class MemoryLM(nn.Module):
         """Logits `[B, T, V]` of a text from its beginning."""
         return self.forward(ids)[0]
 
-    def forward(self, ids: mx.array, state: State | None = None, mask: mx.array | None = None, form: str = "auto"):
+    def forward(
+        self,
+        ids: mx.array,
+        state: State | None = None,
+        mask: mx.array | None = None,
+        form: str = "auto",
+    ) -> tuple[mx.array, State]:
         """Logits `[B, T, V]` and the state after the text, which continues `state`.
 
-        mask: `[B, T]`, False where a token is padding; padding comes last in a row and leaves the state as it was.
+        mask: `[B, T]`, False where a token is padding; padding comes last in a row and leaves the
+        state as it was.
         """
         positions = np.zeros(ids.shape[0], np.int64) if state is None else state.positions
         phases = self.phases(positions[:, None] + np.arange(ids.shape[1]))
@@ -75,7 +82,9 @@ class MemoryLM(nn.Module):
 
     def phases(self, positions: np.ndarray) -> mx.array:
         """Rotary phases at positions `[..., T]`: `[..., T, 2, width]`."""
-        return rotary_phases(positions, self.field.rotary_width(self.config.head_dim), self.config.rotary_base)
+        return rotary_phases(
+            positions, self.field.rotary_width(self.config.head_dim), self.config.rotary_base
+        )
 
     def hidden(
         self,
@@ -85,7 +94,7 @@ class MemoryLM(nn.Module):
         mask: mx.array | None = None,
         form: str = "auto",
     ) -> tuple[mx.array, list[mx.array]]:
-        """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the last token."""
+        """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the text."""
         z = self.embedding_norm(self.embedding(ids))
         memories = memories or [None] * len(self.layers)
         after = []

@@ -1,7 +1,7 @@
 """Complex arithmetic on split-real arrays.
 
-A complex array is one real array with its two planes on axis -2: `[..., 2, d]`, plane 0 the real part,
-plane 1 the imaginary part. The weight of a complex map is `[2, m, n]`, plane first.
+A complex array is one real array with its two planes on axis -2: `[..., 2, d]`, plane 0 the real
+part, plane 1 the imaginary part. The weight of a complex map is `[2, m, n]`, plane first.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def mod_relu(z: mx.array, bias: mx.array) -> mx.array:
 def rms_norm(z: mx.array, scale: mx.array, eps: float) -> mx.array:
     """s z / RMS(|z|), the mean over the d channels, with s `[d]`; the phase is untouched.
 
-    RMS(|z|)^2 = mean(re^2 + im^2) is twice the mean over the 2d real numbers, hence MLX's fused real
-    norm serves with s/sqrt(2) and eps/2.
+    RMS(|z|)^2 = mean(re^2 + im^2) is twice the mean over the 2d real numbers, hence MLX's fused
+    real norm serves with s/sqrt(2) and eps/2.
     """
     flat = mx.flatten(z, -2)  # [..., 2d]
     weight = mx.concatenate([scale, scale]) * 0.5**0.5
@@ -62,13 +62,16 @@ def rms_norm(z: mx.array, scale: mx.array, eps: float) -> mx.array:
 
 
 def block_weight(weight: mx.array, groups_out: int = 1, groups_in: int = 1) -> mx.array:
-    """The real matrix [[W_re, -W_im], [W_im, W_re]] of a complex map `[2, m, n]`, of shape `[2m, 2n]`.
+    """The real matrix [[W_re, -W_im], [W_im, W_re]] of a complex map: `[2, m, n]` -> `[2m, 2n]`.
 
-    Its rows are ordered (groups_out, 2, m/groups_out) and its columns (groups_in, 2, n/groups_in), so that
-    what it reads and writes are the planes of each group, e.g. of each head.
+    Its rows are ordered (groups_out, 2, m/groups_out) and its columns (groups_in, 2, n/groups_in),
+    so that what it reads and writes are the planes of each group, e.g. of each head.
     """
     _, m, n = weight.shape
-    re, im = (w.reshape(groups_out, m // groups_out, groups_in, n // groups_in) for w in (weight[0], weight[1]))
+    re, im = (
+        w.reshape(groups_out, m // groups_out, groups_in, n // groups_in)
+        for w in (weight[0], weight[1])
+    )
     to_re = mx.stack([re, -im], axis=3)  # [go, m/go, gi, 2, n/gi]
     to_im = mx.stack([im, re], axis=3)
     return mx.stack([to_re, to_im], axis=1).reshape(2 * m, 2 * n)
@@ -77,7 +80,8 @@ def block_weight(weight: mx.array, groups_out: int = 1, groups_in: int = 1) -> m
 def linear(x: mx.array, weight: mx.array, groups_out: int = 1, groups_in: int = 1) -> mx.array:
     """y = W x: y_re = W_re x_re - W_im x_im, y_im = W_im x_re + W_re x_im.
 
-    x: `[..., 2, n]`, or `[..., groups_in, 2, n/groups_in]` with several groups; weight: `[2, m, n]`.
+    x: `[..., 2, n]`, or `[..., groups_in, 2, n/groups_in]` with several groups.
+    weight: `[2, m, n]`.
     Returns `[..., 2, m]`, or `[..., groups_out, 2, m/groups_out]` with several groups.
     """
     _, m, n = weight.shape
@@ -87,6 +91,7 @@ def linear(x: mx.array, weight: mx.array, groups_out: int = 1, groups_in: int = 
         flat = x.reshape(*lead, 2 * n)
         return (flat @ block_weight(weight, groups_out, groups_in).T).reshape(shape_out)
     x = x.reshape(*lead, groups_in, 2, n // groups_in).swapaxes(-3, -2).reshape(*lead, 2, n)
-    by_re, by_im = x @ weight[0].T, x @ weight[1].T  # [..., 2, m] each: W_re and W_im on both planes
+    by_re = x @ weight[0].T  # [..., 2, m]: W_re on both planes
+    by_im = x @ weight[1].T
     y = by_re + times_i(by_im)
     return y.reshape(*lead, 2, groups_out, m // groups_out).swapaxes(-3, -2).reshape(shape_out)

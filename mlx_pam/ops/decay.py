@@ -7,10 +7,10 @@ import mlx.nn as nn
 
 
 def log_decay(decay_logit: mx.array, gate_logit: mx.array) -> mx.array:
-    """log gamma with gamma = e^{-dt} (1 - p) + p, dt = softplus(decay_logit), p = sigmoid(gate_logit).
+    """log gamma, gamma = e^{-dt} (1 - p) + p, dt = softplus(decay_logit), p = sigmoid(gate_logit).
 
-    decay_logit: `[B, T, H]`; gate_logit: `[B, T, H]`, or `[B, T, H, d]` for a gate per channel, of which
-    gamma takes the mean over d. Returns float32 `[B, T, H]`, <= 0; no epsilon, no clip.
+    decay_logit: `[B, T, H]`; gate_logit: `[B, T, H]`, or `[B, T, H, d]` for a gate per channel, of
+    which gamma takes the mean over d. Returns float32 `[B, T, H]`, <= 0; no epsilon, no clip.
     """
     dt = nn.softplus(decay_logit.astype(mx.float32))
     gate = gate_logit.astype(mx.float32)

@@ -13,16 +13,20 @@ SLICE_NUMBERS = 1 << 24  # logits alive at once: 64 MB in float32
 
 
 def token_losses(x: mx.array, table: mx.array, targets: mx.array) -> mx.array:
-    """-log softmax(x table^T)[target]: x `[N, E]`, table `[V, E]`, targets `[N]` -> float32 `[N]`."""
-    return mx.concatenate([_slice_losses(x[rows], table, targets[rows])[0] for rows in _slices(x, table)])
+    """-log softmax(x table^T)[target]: `[N, E]`, `[V, E]`, `[N]` -> float32 `[N]`."""
+    return mx.concatenate(
+        [_slice_losses(x[rows], table, targets[rows])[0] for rows in _slices(x, table)]
+    )
 
 
 @mx.custom_function
-def summed_loss(x: mx.array, table: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+def summed_loss(
+    x: mx.array, table: mx.array, targets: mx.array
+) -> tuple[mx.array, mx.array, mx.array]:
     """sum_n of `token_losses`, and its gradients with respect to x and table.
 
-    The gradients are made slice by slice together with the loss, so no logits are kept or computed twice:
-    with e = exp(logits - max) and s = sum e, dx = (e table) / s - table[target] and
+    The gradients are made slice by slice together with the loss, so no logits are kept or computed
+    twice: with e = exp(logits - max) and s = sum e, dx = (e table) / s - table[target] and
     dtable = e^T (x / s) - (x added up by target). Only the first output is to be differentiated.
     """
     total, dx = mx.zeros(()), []
@@ -43,7 +47,11 @@ def _summed_loss_vjp(primals, cotangents, outputs):
     x, table, targets = primals
     scale = cotangents[0]
     _, dx, dtable = outputs
-    return (dx * scale).astype(x.dtype), (dtable * scale).astype(table.dtype), mx.zeros_like(targets)
+    return (
+        (dx * scale).astype(x.dtype),
+        (dtable * scale).astype(table.dtype),
+        mx.zeros_like(targets),
+    )
 
 
 def _slices(x: mx.array, table: mx.array) -> Iterator[slice]:
@@ -51,7 +59,9 @@ def _slices(x: mx.array, table: mx.array) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
 
 
-def _slice_losses(x: mx.array, table: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+def _slice_losses(
+    x: mx.array, table: mx.array, targets: mx.array
+) -> tuple[mx.array, mx.array, mx.array]:
     """Losses `[R]`, exp(logits - max) `[R, V]` and its sums `[R, 1]`, in float32."""
     logits = (x @ table.T).astype(mx.float32)
     highest = mx.stop_gradient(logits.max(axis=-1, keepdims=True))

@@ -3,14 +3,16 @@
     S_t = gamma_t S_{t-1} + v_t k_t^H        (eq. 6)
     y_t = S_t q_t                            (eq. 7)
 
-Four equal forms stand behind one door, `retrieve`. Shapes, everywhere in this file:
+Equal forms stand behind one door, `retrieve`. Shapes, everywhere in this file:
 
-    B batch   T time   H heads   d head width   C tokens of a chunk   n chunks   P planes (2 complex, 1 real)
-    q, k, v, y  [B, T, H, 2, d] complex, [B, T, H, d] real        log_decay  [B, T, H], log gamma <= 0
-    state       [B, H, 2, d, d] or [B, H, d, d], float32; the value's index first, the key's second
+    B batch   T time   H heads   d head width   C tokens of a chunk   n chunks
+    q, k, v, y   [B, T, H, 2, d] complex, [B, T, H, d] real; written [B, T, H, (2,) d]
+    log_decay    [B, T, H], log gamma <= 0
+    state        [B, H, (2,) d, d], float32; the value's index first, the key's second
 
-Decays are summed in float32 over the steps that they span: never a difference of two long sums, which loses
-small decays beside large ones and is NaN at gamma = 0; never a quotient; masked before the exponential.
+Decays are summed in float32 over the very steps that they span: never as a difference of two long
+sums, which loses a small decay beside a large one and is NaN at gamma = 0; never as a quotient; and
+masked before the exponential.
 """
 
 from __future__ import annotations
@@ -41,12 +43,15 @@ def retrieve(
     state: mx.array | None = None,
     form: str = "auto",
 ) -> tuple[mx.array, mx.array]:
-    """Y_t = sum_{i<=t} (prod_{j=i+1..t} gamma_j) <k_i, q_t> v_i + (prod_{j<=t} gamma_j) S_0 q_t   (eq. 7).
+    """y_t = sum_{i<=t} (gamma_{i+1} ... gamma_t) <k_i, q_t> v_i + (gamma_1 ... gamma_t) S_0 q_t.
+
+    Eq. 7 with a carried state; heads and rows of the batch do not meet.
 
     q, k, v: `[B, T, H, 2, d]` (complex) or `[B, T, H, d]` (real), T >= 1; the query comes scaled.
     log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
     state: S_0, zeros if None.  form: a name in `FORMS`, or "auto".
-    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do not fit.
+    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do
+    not fit.
     """
     _check_shapes(q, k, v, log_decay, state)
     if form == "auto":
@@ -86,12 +91,12 @@ def recurrent(q, k, v, log_decay, state):
 
 
 def parallel(q, k, v, log_decay, state):
-    """The paper's dual form Y = ((Q K^H) * D) V, with T x T scores: one chunk that holds everything."""
+    """The paper's dual form Y = ((Q K^H) * D) V: T x T scores, one chunk that holds everything."""
     return _span(q, k, v, log_decay, state, q.shape[1])
 
 
 def chunkwise(q, k, v, log_decay, state):
-    """The dual form inside chunks, the state carried between them: O(T C) time, memory linear in T."""
+    """The dual form inside chunks, the state carried between them: O(T C), memory linear in T."""
     size = chunk_size(q.shape[-1])
     span, outputs = size * CHUNKS_PER_SPAN, []
     for start in range(0, q.shape[1], span):
@@ -108,13 +113,14 @@ def decay_matrix(log_decay: mx.array) -> mx.array:
     """D[t, i] = exp(sum_{j=i+1..t} log gamma_j) for i <= t, else 0. `[..., T]` -> `[..., T, T]`."""
     time = log_decay.shape[-1]
     row, column = mx.arange(time)[:, None], mx.arange(time)[None, :]
-    steps = mx.where(row > column, log_decay[..., :, None], 0)  # step t counts for the columns before it
+    # step t counts in the columns before it
+    steps = mx.where(row > column, log_decay[..., :, None], 0)
     sums = mx.cumsum(steps, axis=-2)
     return mx.exp(mx.where(row >= column, sums, -mx.inf))
 
 
 def _span(q, k, v, log_decay, state, size):
-    """The dual form over chunks of at most `size` tokens, all chunks at once; returns y and the state after them."""
+    """The dual form over chunks of at most `size` tokens, all at once: y and the state after."""
     batch, time, heads, *planes, d = q.shape
     size = min(size, time)
     n = -(-time // size)
@@ -130,13 +136,14 @@ def _span(q, k, v, log_decay, state, size):
     after = after + mx.exp(mx.cumsum(chunk_steps, axis=-1))[..., None] * first  # [BH, n, (2) d d]
     before = mx.concatenate([first, after[:, :-1]], axis=1).reshape(writes.shape)
 
-    y = _inside(q, k, v, decay_matrix(steps)) + _carried(_scaled(q, since_start), before.astype(q.dtype))
+    y = _inside(q, k, v, decay_matrix(steps))
+    y = y + _carried(_scaled(q, since_start), before.astype(q.dtype))
     y = y.reshape(batch, heads, n * size, *planes, d)[:, :, :time].swapaxes(1, 2)
     return y, after[:, -1].reshape(state.shape)
 
 
 def _chunks(x, n, size):
-    """`[B, T, H, ...]` -> `[BH, n, C, ...]`; padding writes nothing (k = v = 0) and decays nothing (log 1)."""
+    """`[B, T, H, ...]` -> `[BH, n, C, ...]`, padded by tokens that write and decay nothing."""
     batch, time, heads, *rest = x.shape
     x = x.swapaxes(1, 2)  # [B, H, T, ...]
     if n * size > time:
@@ -156,18 +163,18 @@ def _scaled(x, log_scale):
 
 
 def _inside(q, k, v, decay):
-    """((Q K^H) * D) V within each chunk. q, k, v: `[BH, n, C, (2,) d]`; decay: `[BH, n, C, C]`, float32."""
+    """((Q K^H) * D) V in each chunk. q, k, v: `[BH, n, C, (2,) d]`; decay: `[BH, n, C, C]`."""
     if q.ndim == 4:
         weights = ((q @ k.swapaxes(-1, -2)) * decay).astype(q.dtype)  # [BH, n, C, C]
         return weights @ v
-    # Re(q k^H) = <q, k> and Im(q k^H) = <-iq, k> as real products over both planes at once, and then
-    # y = Re W v + Im W iv: two products instead of eight
-    rows = mx.concatenate([mx.flatten(q, -2), mx.flatten(-cx.times_i(q), -2)], axis=2)  # [BH, n, 2C, 2d]
-    scores = rows @ mx.flatten(k, -2).swapaxes(-1, -2)  # [BH, n, 2C, C]
+    # Re(q k^H) = <q, k> and Im(q k^H) = <-iq, k> as real products over both planes at once, and
+    # then y = (Re W) v + (Im W) iv: two products in place of eight
+    rows = mx.concatenate([q, -cx.times_i(q)], axis=2)  # [BH, n, 2C, 2, d]
+    scores = mx.flatten(rows, -2) @ mx.flatten(k, -2).swapaxes(-1, -2)  # [BH, n, 2C, C]
     re, im = mx.split(scores, 2, axis=2)
     weights = mx.concatenate([re * decay, im * decay], axis=-1).astype(q.dtype)  # [BH, n, C, 2C]
-    values = mx.concatenate([mx.flatten(v, -2), mx.flatten(cx.times_i(v), -2)], axis=2)  # [BH, n, 2C, 2d]
-    return (weights @ values).reshape(v.shape)
+    values = mx.concatenate([v, cx.times_i(v)], axis=2)  # [BH, n, 2C, 2, d]
+    return (weights @ mx.flatten(values, -2)).reshape(v.shape)
 
 
 def _accumulate(v, k):
@@ -175,19 +182,20 @@ def _accumulate(v, k):
     if v.ndim == 4:
         return v.swapaxes(-1, -2) @ k
     d = v.shape[-1]
-    products = mx.flatten(v, -2).swapaxes(-1, -2) @ mx.flatten(k, -2)  # [BH, n, 2d, 2d]: all four real ones
-    products = products.reshape(*v.shape[:2], 2, d, 2, d)
+    products = mx.flatten(v, -2).swapaxes(-1, -2) @ mx.flatten(k, -2)  # [BH, n, 2d, 2d]
+    products = products.reshape(*v.shape[:2], 2, d, 2, d)  # each plane of v with each of k
     re = products[:, :, 0, :, 0] + products[:, :, 1, :, 1]
     im = products[:, :, 1, :, 0] - products[:, :, 0, :, 1]
     return mx.stack([re, im], axis=2)
 
 
 def _carried(q, state):
-    """S q_t for the state before each chunk. q: `[BH, n, C, (2,) d]`; state: `[BH, n, (2,) d, d]`."""
+    """S q_t, S before each chunk. q: `[BH, n, C, (2,) d]`; state: `[BH, n, (2,) d, d]`."""
     if q.ndim == 4:
         return q @ state.swapaxes(-1, -2)
     re, im = state[:, :, 0], state[:, :, 1]  # [BH, n, d, d]
-    block = mx.concatenate([mx.concatenate([re, -im], axis=-1), mx.concatenate([im, re], axis=-1)], axis=-2)
+    to_re, to_im = mx.concatenate([re, -im], axis=-1), mx.concatenate([im, re], axis=-1)
+    block = mx.concatenate([to_re, to_im], axis=-2)  # [BH, n, 2d, 2d]
     return (mx.flatten(q, -2) @ block.swapaxes(-1, -2)).reshape(q.shape)
 
 
@@ -195,7 +203,8 @@ def _outer(v, k):
     """v k^H of one token: `[B, H, (2,) d]` -> `[B, H, (2,) d, d]`."""
     if v.ndim == 3:
         return v[..., :, None] * k[..., None, :]
-    (v_re, v_im), (k_re, k_im) = (tuple(x[..., None] for x in cx.planes(v)), tuple(x[..., None, :] for x in cx.planes(k)))
+    v_re, v_im = (x[..., :, None] for x in cx.planes(v))
+    k_re, k_im = (x[..., None, :] for x in cx.planes(k))
     return mx.stack([v_re * k_re + v_im * k_im, v_im * k_re - v_re * k_im], axis=2)
 
 
@@ -203,7 +212,7 @@ def _read(state, q):
     """S q of one token: `[B, H, (2,) d, d]`, `[B, H, (2,) d]` -> `[B, H, (2,) d]`."""
     if q.ndim == 3:
         return (state @ q[..., None])[..., 0]
-    products = state @ q.swapaxes(-1, -2)[:, :, None]  # [B, H, 2, d, 2]: each plane of S with each of q
+    products = state @ q.swapaxes(-1, -2)[:, :, None]  # [B, H, 2, d, 2]: planes of S, of q
     re = products[:, :, 0, :, 0] - products[:, :, 1, :, 1]
     im = products[:, :, 1, :, 0] + products[:, :, 0, :, 1]
     return mx.stack([re, im], axis=2)

@@ -1,0 +1,139 @@
+"""The table of weights: counts to the last one, and initial values that keep a signal's scale."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from mlx_pam.backend import get_backend
+from mlx_pam.config import PRESETS, PAMConfig, SAMConfig
+from mlx_pam.models import build
+from mlx_pam.parameters import initial_weights, is_decayed, parameter_count, parameter_table
+
+PUBLISHED_COUNTS = {
+    "5m": 5_002_000,
+    "10m": 10_002_760,
+    "25m": 25_210_420,
+    "50m": 50_002_920,
+    "100m": 102_704_768,
+}
+LARGER = [pytest.param(scale, marks=pytest.mark.slow) for scale in ("25m", "50m", "100m")]
+TINY = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 40}
+
+
+def closed_form(c: PAMConfig) -> int:
+    """The count written out without the table; a complex number counts twice."""
+    hidden, width = c.expand * c.dim, c.num_heads * c.head_dim
+    gates = width if c.protect == "channel" else c.num_heads
+    unit = 2 * 3 * hidden * c.dim + hidden
+    memory = (
+        2 * (3 * width * c.dim + width * c.dim)
+        + c.num_heads * (2 * c.dim + 1)
+        + gates * (c.dim + 1)
+    )
+    block = unit + memory + 2 * c.dim + 2
+    return 2 * c.vocab_size * c.dim + c.num_layers * block + 2 * c.dim**2 + 2 * c.dim
+
+
+@pytest.mark.parametrize(("scale", "count"), PUBLISHED_COUNTS.items())
+def test_counts_are_the_published_ones(scale, count):
+    assert parameter_count(dataclasses.replace(PRESETS["pam"][scale], protect="channel")) == count
+    assert parameter_count(PRESETS["pam"][scale]) == closed_form(PRESETS["pam"][scale])
+
+
+@pytest.mark.parametrize("family", PRESETS)
+@pytest.mark.parametrize("scale", PUBLISHED_COUNTS)
+def test_every_preset_has_about_the_size_of_its_name(family, scale):
+    assert parameter_count(PRESETS[family][scale]) == pytest.approx(
+        float(scale[:-1]) * 1e6, rel=0.03
+    )
+
+
+@pytest.mark.parametrize("protect", ["head", "channel"])
+@pytest.mark.parametrize("family", [PAMConfig, SAMConfig])
+def test_trainable_tensors_are_those_of_the_table(family, protect):
+    """No rotary angle, no mask: what MLX would train is exactly the list, and all of it is real."""
+    config = family(**TINY, protect=protect)
+    trainable = dict(tree_flatten(build(config).trainable_parameters()))
+    assert {name: value.shape for name, value in trainable.items()} == {
+        name: parameter.shape for name, parameter in parameter_table(config).items()
+    }
+    assert {value.dtype for value in trainable.values()} == {mx.float32}
+
+
+@pytest.mark.parametrize(("m", "n"), [(36, 12), (12, 36), (12, 12)])
+def test_complex_maps_are_semi_unitary_with_gain(m, n):
+    """W^H W or W W^H is max(1, m/n) times the identity: a white input keeps its RMS."""
+    config = PAMConfig(dim=12, num_layers=1, num_heads=3, head_dim=4, vocab_size=7)
+    name = {
+        (36, 12): "layers.0.unit.up.weight",
+        (12, 36): "layers.0.unit.down.weight",
+        (12, 12): "head.weight",
+    }[m, n]
+    re, im = initial_weights(config)[name].astype(np.float64)
+    w = re + 1j * im
+    gram = w.conj().T @ w if m >= n else w @ w.conj().T
+    np.testing.assert_allclose(gram, max(1.0, m / n) * np.eye(min(m, n)), atol=1e-5)
+
+
+def test_one_seed_is_one_network_and_another_seed_another():
+    config = PAMConfig(**TINY)
+    first, again, other = (initial_weights(config, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert not np.array_equal(first["embedding.weight"], other["embedding.weight"])
+
+
+def test_weight_decay_spares_norms_biases_gates_and_residual_scales():
+    table = parameter_table(PAMConfig(**TINY))
+    reached = {
+        name.removeprefix("layers.0.") for name, parameter in table.items() if is_decayed(parameter)
+    }
+    maps = {"unit.up", "unit.gate", "unit.down", "memory.qkv", "memory.out", "head", "embedding"}
+    assert {name for name in reached if not name.startswith("layers.1.")} == {
+        f"{m}.weight" for m in maps
+    }
+
+
+@pytest.mark.parametrize("family", PRESETS)
+@pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
+def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
+    config = PRESETS[family][scale]
+    model = get_backend("mlx").build(config)
+    ids = np.random.default_rng(0).integers(config.vocab_size, size=(2, 129))
+    logits = model(mx.array(ids[:, :-1]))
+    losses = (
+        mx.logsumexp(logits, axis=-1)
+        - mx.take_along_axis(logits, mx.array(ids[:, 1:, None]), -1)[..., 0]
+    )
+    assert losses.mean().item() == pytest.approx(math.log(50257), abs=0.1)
+
+
+@pytest.mark.parametrize("family", PRESETS)
+@pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
+def test_activations_keep_their_rms_through_every_map_and_layer(family, scale):
+    """At the start the projections neither shrink nor blow up what passes, whatever the depth."""
+    config = PRESETS[family][scale]
+    model = get_backend("mlx").build(config)
+    ids = mx.array(np.random.default_rng(1).integers(config.vocab_size, size=(1, 64)))
+    phases = model.phases(np.arange(64))
+
+    def rms(z: mx.array) -> float:
+        """Root of the mean |z|^2, a complex number's two planes together."""
+        return (mx.square(z).mean() * model.field.planes).sqrt().item()
+
+    z = model.embedding_norm(model.embedding(ids))
+    assert rms(z) == pytest.approx(1.0, rel=0.02)
+    for layer in model.layers:
+        normed = layer.unit_norm(z)
+        assert rms(layer.unit.up(normed)) == pytest.approx(1.0, rel=0.15)
+        assert rms(layer.unit.gate(normed)) == pytest.approx(1.0, rel=0.15)
+        assert rms(layer.memory.qkv(layer.memory_norm(z))) == pytest.approx(1.0, rel=0.15)
+        before = rms(z)
+        z, _ = layer(z, phases, None, None, "auto")
+        assert before <= rms(z) < 2 * before
+    assert rms(z) < 6

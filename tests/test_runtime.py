@@ -1,0 +1,171 @@
+"""A backend's learner is AdamW on the mean loss, and its decoder is the model token by token."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import oracle
+import pytest
+
+from mlx_pam.config import PAMConfig, SAMConfig
+from mlx_pam.errors import CheckpointError
+from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
+from mlx_pam.train_config import RECIPES
+
+SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 60}
+PAM, SAM = PAMConfig(**SIZES), SAMConfig(**SIZES)
+RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], clip_norm=0.5, weight_decay=0.1)
+
+
+def windows(seed: int, rows: int = 4, time: int = 33) -> np.ndarray:
+    return np.random.default_rng(seed).integers(60, size=(rows, time + 1)).astype(np.int32)
+
+
+def oracle_loss(config, weights, batch) -> float:
+    logits = oracle.model_logits(config, weights, batch[:, :-1])
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return -np.take_along_axis(log_probabilities, batch[:, 1:, None], axis=-1).sum()
+
+
+@pytest.mark.parametrize("config", [PAM, SAM], ids=["pam", "sam"])
+def test_losses_in_training_and_in_evaluation_are_the_oracles(backend, config):
+    batch = windows(0)
+    learner = backend.Learner(backend.build(config, seed=3), RECIPE, "float32")
+    expected = oracle_loss(config, initial_weights(config, 3), batch)
+    assert learner.gradient(batch, 132) == pytest.approx(expected, rel=1e-6)
+    assert learner.evaluate(batch, np.ones((4, 33), bool)) == pytest.approx(expected, rel=1e-6)
+    mask = np.zeros((4, 33), bool)
+    mask[2, :20] = True
+    alone = oracle_loss(config, initial_weights(config, 3), batch[2:3, :21])
+    assert learner.evaluate(batch, mask) == pytest.approx(alone, rel=1e-6)
+
+
+def test_an_update_is_clipped_adamw_with_bias_correction(backend):
+    """Three steps against the formula in float64, from the gradients that Adam's moments reveal."""
+    learner = backend.Learner(backend.build(PAM, seed=3), RECIPE, "float32")
+    table = parameter_table(PAM)
+    weights = {name: value.astype(np.float64) for name, value in learner.weights().items()}
+    m = {name: np.zeros(value.shape) for name, value in weights.items()}
+    v = {name: np.zeros(value.shape) for name, value in weights.items()}
+    (b1, b2), lr = RECIPE.betas, 3e-3
+    for step in (1, 2, 3):
+        learner.gradient(windows(step), 132)
+        norm = learner.gradient_norm()
+        assert norm > RECIPE.clip_norm  # the clip is at work
+        learner.update(lr)
+        record = learner.optimizer()
+        assert record["step"] == step
+        squares = 0.0
+        for name in weights:
+            gradient = (record[f"exp_avg.{name}"] - b1 * m[name]) / (1 - b1)
+            squares += np.sum(gradient**2)
+            m[name] = b1 * m[name] + (1 - b1) * gradient
+            v[name] = b2 * v[name] + (1 - b2) * gradient**2
+            decay = RECIPE.weight_decay if is_decayed(table[name]) else 0.0
+            weights[name] *= 1 - lr * decay
+            weights[name] -= (
+                lr
+                * (m[name] / (1 - b1**step))
+                / (np.sqrt(v[name] / (1 - b2**step)) + RECIPE.adam_eps)
+            )
+        assert np.sqrt(squares) == pytest.approx(RECIPE.clip_norm, rel=1e-4)
+    for name, value in learner.weights().items():
+        np.testing.assert_allclose(value, weights[name], atol=2e-5, err_msg=name)
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch(backend):
+    batch = windows(0)
+    norms = []
+    for parts in (1, 2, 4):
+        learner = backend.Learner(backend.build(PAM, seed=3), RECIPE, "float32")
+        for part in np.split(batch, parts):
+            learner.gradient(part, 132)
+        norms.append(learner.gradient_norm())
+    assert norms[1:] == pytest.approx([norms[0]] * 2, rel=1e-5)
+
+
+def test_a_discarded_gradient_leaves_no_trace(backend):
+    learner = backend.Learner(backend.build(PAM, seed=3), RECIPE, "float32")
+    learner.gradient(windows(0), 132)
+    expected = learner.gradient_norm()
+    learner.discard()
+    learner.gradient(windows(0), 132)
+    assert learner.gradient_norm() == expected
+
+
+@pytest.mark.parametrize("config", [PAM, SAM], ids=["pam", "sam"])
+def test_bfloat16_arithmetic_keeps_float32_masters_and_about_the_loss(backend, config):
+    batch = windows(0)
+    learner = backend.Learner(backend.build(config, seed=3), RECIPE, "bfloat16")
+    expected = oracle_loss(config, initial_weights(config, 3), batch)
+    assert learner.gradient(batch, 132) == pytest.approx(expected, rel=5e-3)
+    before = learner.weights()
+    learner.update(1e-6)  # far below the resolution of bfloat16 at 1
+    after = learner.weights()
+    assert all(value.dtype == np.float32 for value in after.values())
+    assert all(not np.array_equal(before[name], after[name]) for name in after if "weight" in name)
+
+
+def test_restored_weights_and_moments_continue_to_the_bit(backend):
+    whole = backend.Learner(backend.build(PAM, seed=3), RECIPE, "float32")
+    losses = []
+    for step in range(4):
+        losses.append(whole.gradient(windows(step), 132))
+        whole.update(1e-2)
+        if step == 1:
+            weights, optimizer = whole.weights(), whole.optimizer()
+    second = backend.Learner(backend.build(PAM, seed=9), RECIPE, "float32")
+    second.restore(weights, optimizer)
+    for step in (2, 3):
+        assert second.gradient(windows(step), 132) == losses[step]
+        second.update(1e-2)
+    for name, value in whole.weights().items():
+        assert np.array_equal(value, second.weights()[name]), name
+
+
+@pytest.mark.parametrize("config", [PAM, SAM], ids=["pam", "sam"])
+def test_prefill_and_steps_are_the_full_pass_for_rows_of_any_length(backend, config):
+    texts = [
+        windows(0, 1, 40)[0].tolist(),
+        windows(1, 1, 2)[0].tolist(),
+        windows(2, 1, 17)[0].tolist(),
+    ]
+    prompts = [text[: max(1, len(text) // 2)] for text in texts]
+    weights = initial_weights(config, 3)
+    decoder = backend.Decoder(backend.build(config, weights))
+    logits = [decoder.prefill(prompts)]
+    for step in range(3):
+        tokens = np.array(
+            [
+                text[(len(prompt) + step) % len(text)]
+                for text, prompt in zip(texts, prompts, strict=True)
+            ]
+        )
+        prompts = [[*prompt, token] for prompt, token in zip(prompts, tokens.tolist(), strict=True)]
+        logits.append(decoder.step(tokens))
+    for row, prompt in enumerate(prompts):
+        expected = oracle.model_logits(config, weights, np.array([prompt]))[0, -4:]
+        assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
+
+
+def test_a_prompt_longer_than_one_prefill_piece_is_read_whole(backend):
+    prompts = [windows(0, 1, 2500)[0].tolist(), windows(1, 1, 1023)[0].tolist()]
+    weights = initial_weights(PAM, 3)
+    logits = backend.Decoder(backend.build(PAM, weights)).prefill(prompts)
+    for row, prompt in enumerate(prompts):
+        expected = oracle.model_logits(PAM, weights, np.array([prompt]))[0, -1]
+        assert oracle.relative_error(logits[row], expected) < 2e-5
+
+
+def test_a_state_moves_to_another_decoder_and_another_models_is_refused(backend):
+    first = backend.Decoder(backend.build(PAM, seed=3))
+    first.prefill([[1, 2, 3], [4]])
+    second = backend.Decoder(backend.build(PAM, seed=3))
+    second.restore(first.state())
+    tokens = np.array([5, 6])
+    assert np.array_equal(first.step(tokens), second.step(tokens))
+    other = backend.Decoder(backend.build(dataclasses.replace(PAM, head_dim=4)))
+    with pytest.raises(CheckpointError, match="another model"):
+        other.restore(first.state())
