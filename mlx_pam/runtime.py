@@ -212,7 +212,7 @@ class Decoder:
         names = [f"layers.{i}.memory" for i in range(c.num_layers)]
         if set(state) != {*names, "positions"} or any(state[name].shape != shape for name in names):
             raise CheckpointError(
-                f"the state must hold {c.num_layers} memories of shape {shape}: it is another model's"
+                f"the state must be {c.num_layers} memories of shape {shape}: it is another model's"
             )
         self._memories = [mx.array(state[name], mx.float32) for name in names]
         self._positions = np.asarray(state["positions"], np.int64)
