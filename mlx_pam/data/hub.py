@@ -98,8 +98,6 @@ class HubText:
                 f"{self.name} must name a public data set of the Hugging Face hub, or one that you "
                 f"are logged in for: {_brief(error)}"
             ) from error
-        except Unreachable:
-            raise
         except Exception as error:  # whatever a network can do
             raise Unreachable(_brief(error)) from error
         return info.sha
@@ -142,7 +140,8 @@ class _Documents:
 
     def __iter__(self) -> Iterator[Document]:
         batches = self.rows.iter(batch_size=1000)
-        texts = (text or "" for batch in batches for column in batch.values() for text in column)
+        found = (text or "" for batch in batches for column in batch.values() for text in column)
+        texts = (text.replace("\r\n", "\n") for text in found)
         return wikitext.articles(texts) if self.lines else ([text] for text in texts)
 
 
@@ -183,7 +182,7 @@ def _in_time(call: Callable[[], T]) -> T:
     try:
         return answer.result(PATIENCE)
     except FutureTimeout:
-        raise Unreachable(f"no answer within {PATIENCE:g} s") from None
+        raise TimeoutError(f"no answer within {PATIENCE:g} s") from None
 
 
 def _brief(error: Exception) -> str:

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from mlx_pam.data.text import TextRange, read_bytes, readable
 
-SPLITS = ("train", "validation", "test")
 NAMES = {
     "train": ("train",),
     "validation": ("validation", "valid", "val", "dev"),

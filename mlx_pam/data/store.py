@@ -83,7 +83,7 @@ def _open(folder: Path) -> Stored | None:
                 return None
             tokens[split] = np.memmap(file, dtype, "r") if count else np.empty(0, dtype)
         return Stored(tokens, record["bytes"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

@@ -26,7 +26,7 @@ def readable(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TextRange:
-    """Bytes `start` to `end` of a file, as they were when `of` saw them."""
+    """The text in bytes `start` to `end` of a file, as they were when `of` saw them."""
 
     path: Path
     start: int
@@ -36,9 +36,12 @@ class TextRange:
 
     @classmethod
     def of(cls, path: Path, start: int = 0, end: int | None = None) -> TextRange:
-        """The bytes of a file from `start` to `end`, or to its end."""
+        """A file from `start` to `end`, or to its end; a byte order mark is not of the text."""
         with readable(path):
             end = path.stat().st_size if end is None else end
+        mark = codecs.BOM_UTF8
+        if start == 0 and b"".join(read_bytes(path, 0, len(mark))) == mark:
+            start = len(mark)
         digest = hashlib.sha256()
         for raw in read_bytes(path, start, end):
             digest.update(raw)
@@ -53,13 +56,10 @@ class TextRange:
         digest = hashlib.sha256()
         decoder = codecs.getincrementaldecoder("utf-8")()
         offset, held = self.start, ""
-        at_start = offset == 0
         for raw in read_bytes(self.path, self.start, self.end):
             digest.update(raw)
             text = held + self._decode(decoder, raw, offset)
             offset += len(raw)
-            if at_start and text:
-                text, at_start = text.removeprefix("\ufeff"), False
             held = "\r" if text.endswith("\r") else ""  # half of a CRLF, perhaps
             yield text.removesuffix("\r").replace("\r\n", "\n")
         yield held + self._decode(decoder, b"", offset)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +37,19 @@ def test_tokens_found_and_needed_are_told_for_each_split(
         require_tokens(corpus, 512)
     assert f"must hold 513 tokens, found {found}" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def train(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mlx_pam", "train", "--steps", "1", "--out", "run", *words]
+    home = {**os.environ, "MLX_PAM_CACHE": str(folder / "cache")}
+    return subprocess.run(command, cwd=folder, env=home, capture_output=True, text=True)
+
+
+def test_command_ends_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEN_WORDS)
+    done = train(tmp_path, "--data", "a.txt", "--seq-len", "512")
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "must hold 513 tokens, found train 9, validation 1" in done.stderr
+    assert done.stderr.count("\n") <= 2
+    assert not (tmp_path / "run").exists()

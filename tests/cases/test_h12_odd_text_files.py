@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +36,18 @@ def test_bad_byte_is_an_error_with_file_and_offset(tmp_path: Path, place: int) -
     assert f"{path} must be UTF-8, got byte 0xff at offset {cut} " in str(raised.value)
     assert "\n" not in str(raised.value)
     assert list((tmp_path / "cache" / "tokens").iterdir()) == []
+
+
+def train(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mlx_pam", "train", "--steps", "1", "--out", "run", *words]
+    home = {**os.environ, "MLX_PAM_CACHE": str(folder / "cache")}
+    return subprocess.run(command, cwd=folder, env=home, capture_output=True, text=True)
+
+
+def test_command_tells_file_and_offset_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "odd.txt").write_bytes(b"plain \xff")
+    done = train(tmp_path, "--data", "odd.txt")
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "odd.txt must be UTF-8, got byte 0xff at offset 6" in done.stderr
+    assert done.stderr.count("\n") <= 2

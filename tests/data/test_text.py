@@ -50,6 +50,13 @@ def test_first_bad_byte_is_told_by_its_offset(
             "".join(TextRange.of(path))
 
 
+def test_digest_is_that_of_the_text_not_of_the_mark(tmp_path: Path) -> None:
+    path = written(tmp_path, "x\ufefftext".encode())
+    inside = TextRange.of(path, 1)
+    assert "".join(inside) == "\ufefftext"
+    assert TextRange.of(written(tmp_path, "\ufefftext".encode())).digest != inside.digest
+
+
 def test_offset_counts_from_the_beginning_of_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, b"0123456789\xff")
     with pytest.raises(DataError, match="offset 10 "):
