@@ -21,7 +21,7 @@ class SamplingConfig:
     """How a token is chosen from logits; the settings apply in the order in which they stand."""
 
     repetition_penalty: float = 1.0
-    """Makes tokens of the window less likely: 1 not at all, 1.2 mildly, 2 strongly, 1e6 never."""
+    """Makes tokens of the window less likely: 1 leaves them, 1.2 ends most loops, 1e6 forbids."""
     repetition_window: int = 64
     """How many of the last tokens (prompt and output) the penalty covers; 0 covers them all."""
     temperature: float = 1.0
@@ -108,9 +108,9 @@ def _penalised(scores: np.ndarray, penalty: float, seen: Sequence[int]) -> np.nd
     on where the logits' zero lies, which softmax does not: a logit near 0 is hardly penalised
     however large the penalty, 1e6 leaves a positive one above every negative one, and where several
     tokens are penalised unequally the least penalised gains. One common fall, in units of the
-    logits' own spread, keeps the rule's strength at the usual values (about 2 nats at 1.2 for a
-    trained model) and none of that: p falls to p / (S + (1 - S) e^fall) for S the seen tokens'
-    share, never above p, and for 1e6 to nothing while an unseen token remains.
+    logits' own spread, has the rule's strength at the usual values (2 to 3 nats at 1.2 for a
+    trained model) and none of that: p becomes p / (S + (1 - S) e^fall), S the share of all seen
+    tokens, which is never above p, and at 1e6 nothing while an unseen token remains.
     """
     spread = scores.max() - scores[np.isfinite(scores)].mean()
     scores = scores.copy()
