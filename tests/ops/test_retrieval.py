@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from itertools import pairwise
 
 import mlx.core as mx
@@ -28,13 +29,10 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def values(form: str, inputs: Inputs, dtype: mx.Dtype = mx.float32):
-    """(y, state) as NumPy arrays, with q, k and v of the given type."""
-    q, k, v = (mx.array(x).astype(dtype) for x in inputs[:3])
-    y, state = retrieve(q, k, v, mx.array(inputs.log_decay), mx.array(inputs.state), form=form)
-    assert y.dtype == dtype
-    assert state.dtype == mx.float32
-    return np.array(y.astype(mx.float32)), np.array(state)
+def values(form: str, inputs: Inputs):
+    """(y, state) as NumPy arrays."""
+    y, state = retrieve(*map(mx.array, inputs), form=form)
+    return np.array(y), np.array(state)
 
 
 def values_and_gradients(form: str, inputs: Inputs, dy, dstate, transform=lambda f: f):
@@ -42,11 +40,15 @@ def values_and_gradients(form: str, inputs: Inputs, dy, dstate, transform=lambda
 
     def differentiate(*arrays):
         *primals, dy, dstate = arrays
-        return mx.vjp(lambda *inputs: retrieve(*inputs, form=form), primals, [dy, dstate])
+        return mx.vjp(partial(retrieve, form=form), primals, [dy, dstate])
 
     arrays = [mx.array(x) for x in (*inputs, dy, dstate)]
     (y, state), gradients = transform(differentiate)(*arrays)
     return np.array(y), np.array(state), oracle.Gradients(*map(np.array, gradients))
+
+
+def numpy(x: mx.array) -> np.ndarray:
+    return np.array(x.astype(mx.float32))
 
 
 def errors(found, expected) -> dict[str, float]:
@@ -83,7 +85,7 @@ def test_every_form_is_the_token_loop_at_every_width(form, time, dim, is_complex
 
 
 @pytest.mark.parametrize("time", [513, 1030])
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "recurrent"])
+@forms
 def test_long_sequences_are_the_token_loop(form, time):
     """1030 is longer than one span of chunks at d = 16."""
     assert_is_token_loop(form, True, time, 16, "mixed")
@@ -213,12 +215,20 @@ def test_a_decay_just_below_one_carries_a_write_over_2048_steps(form, is_complex
 def test_half_precision_inputs_keep_float32_decays_and_state(form, dtype, tolerance, is_complex):
     for decay in ("smooth", "mixed", 1 - 1e-5):
         inputs, dy, dstate = draw(is_complex, 130, 16, decay)
-        rounded = (np.array(mx.array(x).astype(dtype).astype(mx.float32)) for x in inputs[:3])
-        inputs = Inputs(*rounded, inputs.log_decay, inputs.state)
-        expected = answer(inputs, dy, dstate)
-        y, state = values(form, inputs, dtype)
-        assert oracle.relative_error(y, expected.y) < tolerance
-        assert oracle.relative_error(state, expected.state) < tolerance
+        arrays = [mx.array(x) for x in (*inputs, dy, dstate)]
+        for halved in (0, 1, 2, 5):  # q, k, v, dy
+            arrays[halved] = arrays[halved].astype(dtype)
+        *inputs, dy, dstate = (numpy(x) for x in arrays)  # as they were rounded
+        expected = answer(Inputs(*inputs), dy, dstate)
+
+        *primals, dy, dstate = arrays
+        outputs, gradients = mx.vjp(partial(retrieve, form=form), primals, [dy, dstate])
+        assert [x.dtype for x in (*outputs, *gradients)] == [
+            *(dtype, mx.float32),
+            *(dtype, dtype, dtype, mx.float32, mx.float32),
+        ]
+        found = *map(numpy, outputs), oracle.Gradients(*map(numpy, gradients))
+        assert max(errors(found, expected).values()) < tolerance
 
 
 @fields

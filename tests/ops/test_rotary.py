@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from oracle import join, relative_error, split
 
-from mlx_pam.ops.rotary import rotary_phases, rotate
+from mlx_pam.ops.rotary import rotate
+from mlx_pam.phases import rotary_phases
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -17,7 +18,7 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
 
 def turned(z: np.ndarray, positions: np.ndarray, base: float = 10000.0) -> np.ndarray:
     """rotate() on a complex array [B, T, H, d]."""
-    phases = rotary_phases(positions, z.shape[-1], base)
+    phases = mx.array(rotary_phases(positions, z.shape[-1], base))
     return join(np.array(rotate(mx.array(split(z).astype(np.float32)), phases)))
 
 
