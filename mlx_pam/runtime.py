@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 
@@ -154,6 +154,17 @@ class Learner:
         mx.eval(self._optimizer.state)
 
 
+def _step_function(model: MemoryLM) -> Callable:
+    """One token through the model, with the weights that it has at the first call."""
+
+    def step(ids: mx.array, phases: mx.array, memories: list[mx.array]):
+        hidden, memories = model.hidden(ids, phases, memories)
+        x, table = model.embedding.head(hidden[:, -1])
+        return (x @ table.T).astype(mx.float32), memories
+
+    return mx.compile(step) if can_compile() else step
+
+
 class Decoder:
     """Texts being continued, see `mlx_pam.backend.Decoder`."""
 
@@ -161,12 +172,7 @@ class Decoder:
         self.model = model
         self._memories: list[mx.array] = []
         self._positions = np.zeros(0, np.int64)
-        self._step = mx.compile(self._logits) if can_compile() else self._logits
-
-    def _logits(self, ids: mx.array, phases: mx.array, memories: list[mx.array]):
-        hidden, memories = self.model.hidden(ids, phases, memories)
-        x, table = self.model.embedding.head(hidden[:, -1])
-        return (x @ table.T).astype(mx.float32), memories
+        self._step = _step_function(model)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
         lengths = np.array([len(prompt) for prompt in prompts])

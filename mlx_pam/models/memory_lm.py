@@ -11,7 +11,7 @@ import numpy as np
 from mlx_pam.config import MemoryConfig
 from mlx_pam.layers.field import Field, field_of
 from mlx_pam.layers.memory import Memory
-from mlx_pam.ops.rotary import rotary_phases
+from mlx_pam.phases import rotary_phases
 
 
 @dataclass
@@ -82,9 +82,8 @@ class MemoryLM(nn.Module):
 
     def phases(self, positions: np.ndarray) -> mx.array:
         """Rotary phases at positions `[..., T]`: `[..., T, 2, width]`."""
-        return rotary_phases(
-            positions, self.field.rotary_width(self.config.head_dim), self.config.rotary_base
-        )
+        width = self.field.rotary_width(self.config.head_dim)
+        return mx.array(rotary_phases(positions, width, self.config.rotary_base))
 
     def hidden(
         self,
