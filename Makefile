@@ -24,7 +24,7 @@ help:
 
 # A run that is there is gone on with; one that is finished is only asked to speak again.
 demo: $(VENV)/.package
-	@if ls $(DEMO)/step-*/complete.json >/dev/null 2>&1; then resume=--resume; \
+	@resume=; if ls $(DEMO)/step-*/complete.json >/dev/null 2>&1; then resume=--resume; \
 	else rm -f $(DEMO)/log.jsonl; fi; set -x; \
 	$(BIN)/mlx_pam train --scale 5m --data sample --seq-len 256 --batch-size 8 \
 	    --steps $(DEMO_STEPS) --eval-every $(DEMO_STEPS) --save-every 100 --sample-every 100 \
@@ -66,7 +66,7 @@ $(VENV)/.dev: pyproject.toml $(BIN)/python
 	@touch $@ $(VENV)/.package
 
 $(BIN)/python:
-	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.10; do \
+	@lacking=; for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.10; do \
 	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue; \
 	    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
 	        lacking=$$python; continue; \

@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[1] / "weights" / "README.md").read_text("utf-8")
 
 
 def tensors() -> dict[str, str]:
-    """Name -> shape as the table has them; `.gate.weight` stands for its neighbour's next of kin."""
+    """Name -> shape as the table has them; a name that begins with a dot goes on from the first."""
     found = {}
     for names, shapes in re.findall(r"^\| (`[a-z].*?`) \| (`\[.*?`) \|", TEXT, re.MULTILINE):
         names, shapes = re.findall(r"`(.*?)`", names), re.findall(r"`(.*?)`", shapes)
