@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from mlx_pam.cli.arguments import parse
 from mlx_pam.evaluate import EvaluateConfig
+from mlx_pam.training.metrics import to_json
 
 
 def run(argv: list[str]) -> int:
@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
         dtype=config.dtype,
         progress=_progress,
     )
-    print(json.dumps(result.to_dict()) if config.json else result.describe())
+    print(to_json(result.to_dict()) if config.json else result.describe())
     return 0
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from mlx_pam.cli import EXIT_INTERRUPT
 from mlx_pam.cli.arguments import parse
 from mlx_pam.train_config import TrainConfig
+from mlx_pam.training.metrics import to_json
 
 
 def run(argv: list[str]) -> int:
@@ -16,5 +15,5 @@ def run(argv: list[str]) -> int:
 
     result = train(config)
     if config.json:
-        print(json.dumps(result.to_dict()))
+        print(to_json(result.to_dict()))
     return EXIT_INTERRUPT if result.status == "interrupted" else 0

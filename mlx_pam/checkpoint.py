@@ -145,6 +145,7 @@ def _write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    shutil.copymode(path.with_name(CONFIG), path)  # save_file hides its files from other users
     _sync(path)
 
 

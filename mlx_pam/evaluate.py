@@ -14,6 +14,7 @@ from mlx_pam.config import require, require_choice, require_count
 from mlx_pam.data.batches import validation_batches
 from mlx_pam.errors import DataError
 from mlx_pam.train_config import RECIPES
+from mlx_pam.training.metrics import perplexity
 
 if TYPE_CHECKING:
     from mlx_pam.data.corpus import Corpus
@@ -130,7 +131,7 @@ def evaluate(
     count = len(tokens) - 1
     return Evaluation(
         loss=loss,
-        perplexity=math.exp(loss),
+        perplexity=perplexity(loss),
         bits_per_byte=loss * count / math.log(2) / size,
         data=corpus.name,
         split=split,

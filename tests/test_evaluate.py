@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from small_run import TINY, write_corpus
+from small_run import TINY, run, write_corpus
 
 from mlx_pam.backend import get_backend
+from mlx_pam.cli import main
 from mlx_pam.data.corpus import Corpus, load_corpus
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import ConfigError, DataError
@@ -102,3 +104,19 @@ def test_a_split_without_a_target_is_refused(model):
 def test_an_impossible_setting_is_refused(name, value):
     with pytest.raises(ConfigError, match=f"{name} must be"):
         EvaluateConfig(checkpoint=Path("runs"), **{name: value})
+
+
+def test_the_command_measures_what_training_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLX_PAM_CACHE", str(tmp_path / "cache"))
+    text = write_corpus(tmp_path, 800)
+    result = run(text, tmp_path / "run", steps=2, eval_every=2)
+    words = ["evaluate", "--checkpoint", str(tmp_path / "run"), "--data", str(text)]
+    capsys.readouterr()
+    assert main([*words, "--seq-len", "8", "--batch-size", "3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["loss"] == pytest.approx(result.validation_loss, abs=1e-6)
+    assert (printed["split"], printed["window"]) == ("validation", 8)
+    assert main([*words, "--split", "train", "--seq-len", "64"]) == 0
+    assert "train split" in capsys.readouterr().out
+    assert main([*words, "--split", "test"]) == 1
+    assert "must be one of train, validation, got test" in capsys.readouterr().err

@@ -140,6 +140,7 @@ class Session:
             self.plan.corpus.validation,
             self.config.seq_len,
             self.config.batch_size,
+            progress=lambda done, count: self.display.busy(f"validating {done:,}/{count:,} tokens"),
             interrupted=self._interrupted,
         )
         if loss is None:
@@ -154,6 +155,7 @@ class Session:
         )
 
     def _sample(self) -> None:
+        self.display.busy("writing a sample")
         sample = draw_sample(
             self.model,
             self.config.sample_prompt,
@@ -171,12 +173,18 @@ class Session:
         )
 
     def _save(self) -> None:
+        self.display.busy("saving")
         self.log.sync()
         path = self.trainer.save()
         self.log.write("checkpoint", self._at_step() | {"path": str(path)})
 
     def _interrupted(self) -> bool:
         return self.interrupt.requested
+
+    def _how_to_go_on(self) -> str:
+        if self.plan.model == self.config.model_config():
+            return self.config.command_line(resume=True, stop_after=None)
+        return "mlx_pam.train(config, model_config), with resume=True and no stop_after"
 
     def _at_step(self) -> dict[str, int]:
         return {"step": self.trainer.step, "tokens": self.trainer.tokens}
@@ -197,8 +205,7 @@ class Session:
         saved = trainer.saved or "nothing (no step was done)"
         say(self.console, f"{status} at step {trainer.step:,} of {plan.steps:,}; saved {saved}")
         if status != "finished":
-            again = self.config.command_line(resume=True, stop_after=None)
-            say(self.console, f"go on with: {again}")
+            say(self.console, f"go on with: {self._how_to_go_on()}")
         return TrainResult(
             status=status,
             out=self.config.run_folder,

@@ -67,7 +67,7 @@ class Log:
         """One line: the kind of event, its record and the time of day."""
         fields = asdict(record) if isinstance(record, StepRecord) else record
         line = {"event": event, **fields, "time": round(time.time(), 3)}
-        self._file.write(json.dumps(_plain(line), ensure_ascii=False) + "\n")
+        self._file.write(to_json(line) + "\n")
         self._file.flush()
 
     def sync(self) -> None:
@@ -100,8 +100,12 @@ def _end_of_step(path: Path, step: int) -> int:
     return end
 
 
+def to_json(record: dict[str, Any]) -> str:
+    """One line of JSON, which has no NaN and no infinity: they are written as words."""
+    return json.dumps(_plain(record), ensure_ascii=False)
+
+
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they are written as words."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

@@ -51,6 +51,9 @@ class PlainDisplay:
             self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
             self.say(f"step {record.step:,}/{self._last_step:,} · {figures(record, left)}")
 
+    def busy(self, text: str) -> None:
+        """Show what is done between two steps, where that can be taken back."""
+
 
 class LiveDisplay(PlainDisplay):
     """One line at the foot of a terminal, renewed at each step."""
@@ -81,6 +84,9 @@ class LiveDisplay(PlainDisplay):
     def step(self, record: StepRecord) -> None:
         left = self._clock.left(record.step)
         self._progress.update(self._task, completed=record.step, figures=figures(record, left))
+
+    def busy(self, text: str) -> None:
+        self._progress.update(self._task, figures=text)
 
 
 class Clock:

@@ -79,6 +79,14 @@ def test_samples_are_logged_with_their_repetition(corpus, tmp_path):
         assert 0 < record["unique_ratio"] <= 1
 
 
+def test_bfloat16_arithmetic_learns_and_keeps_float32_weights(corpus, tmp_path):
+    result = run(corpus, tmp_path, lr=3e-2, dtype="bfloat16")
+    records = read_log(tmp_path, "step")
+    assert records[-1]["loss"] < records[0]["loss"] - 1
+    stored = checkpoint.load(result.checkpoint).weights
+    assert {array.dtype for array in stored.values()} == {np.dtype(np.float32)}
+
+
 def test_evaluation_samples_and_saves_do_not_touch_the_training(corpus, tmp_path):
     plain = run(corpus, tmp_path / "a", steps=6)
     busy = run(
@@ -235,7 +243,9 @@ def test_a_signal_finishes_the_step_saves_and_tells_how_to_go_on(
     assert signal.getsignal(number) is before
     assert (result.status, result.step) == ("interrupted", 3)
     assert result.checkpoint == tmp_path / "step-00000003"
-    assert f"--out {tmp_path}" in capsys.readouterr().out.split("go on with: mlx_pam train ")[1]
+    assert "go on with: mlx_pam.train(config, model_config), with resume=True" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_run_interrupted_in_its_evaluation_resumes_to_the_same_end(corpus, tmp_path, monkeypatch):
