@@ -14,11 +14,15 @@ from mlx_pam.config import require, require_choice, require_count
 from mlx_pam.data.batches import validation_batches
 from mlx_pam.errors import DataError
 from mlx_pam.train_config import RECIPES
-from mlx_pam.training.metrics import perplexity
 
 if TYPE_CHECKING:
     from mlx_pam.data.corpus import Corpus
     from mlx_pam.language_model import LanguageModel
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), infinite where that is beyond a float."""
+    return math.exp(loss) if loss < 700 else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from mlx_pam.backend import get_backend
 from mlx_pam.config import MemoryConfig
-from mlx_pam.evaluate import split_loss
+from mlx_pam.evaluate import perplexity, split_loss
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.train_config import TrainConfig
 from mlx_pam.training.interrupt import Interrupt
-from mlx_pam.training.metrics import Log, perplexity
+from mlx_pam.training.metrics import Log
 from mlx_pam.training.plan import make_plan
 from mlx_pam.training.progress import display, duration, say
 from mlx_pam.training.resume import changes, load_start, starting_point

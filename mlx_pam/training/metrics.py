@@ -14,11 +14,6 @@ from typing import Any
 LOG = "log.jsonl"
 
 
-def perplexity(loss: float) -> float:
-    """exp(loss), infinite where that is beyond a float."""
-    return math.exp(loss) if loss < 700 else math.inf
-
-
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
     """One update: the loss is the mean over its tokens, before the update."""

@@ -10,7 +10,8 @@ from typing import Any
 from mlx_pam import checkpoint
 from mlx_pam.checkpoint import Checkpoint
 from mlx_pam.errors import MlxPamError
-from mlx_pam.training.metrics import StepRecord, perplexity
+from mlx_pam.evaluate import perplexity
+from mlx_pam.training.metrics import StepRecord
 from mlx_pam.training.plan import Plan
 from mlx_pam.training.schedule import learning_rate
 
