@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -98,10 +99,27 @@ def get_backend(name: str = "auto") -> Backend:
 
     Raises `BackendError` when one that was asked for by name is not installed.
     """
-    require_choice("backend", name, ("auto", "mlx"))
-    if importlib.util.find_spec("mlx") is None:
-        raise BackendError("backend mlx is not installed; pip install mlx (on Linux: 'mlx[cpu]')")
+    require_choice("backend", name, ("auto", "mlx", "torch"))
+    if (_automatic() if name == "auto" else name) == "torch":
+        _require_installed("torch", "pip install 'mlx_pam[torch]'")
+        from mlx_pam.torch.runtime import TorchBackend
+
+        return TorchBackend()
+    _require_installed("mlx", "pip install mlx (on Linux: 'mlx[cpu]')")
     blas.preload()  # before anything imports mlx
     from mlx_pam.runtime import MLXBackend
 
     return MLXBackend()
+
+
+def _automatic() -> str:
+    """MLX where Metal is; elsewhere torch, for CUDA and as the faster one on a CPU; else MLX."""
+    apple = platform.system() == "Darwin" and platform.machine() == "arm64"
+    if apple and importlib.util.find_spec("mlx"):
+        return "mlx"
+    return "torch" if importlib.util.find_spec("torch") else "mlx"
+
+
+def _require_installed(library: str, remedy: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise BackendError(f"backend {library} is not installed: {remedy}")

@@ -7,6 +7,7 @@ checked against it, and no fixed table (rotary angles, masks) can become a param
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -91,14 +92,17 @@ def parameter_count(config: MemoryConfig) -> int:
 def initial_weights(config: MemoryConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """The weights before training, float32, a pure function of configuration and seed.
 
-    Each array has a random stream of its own, so that one more array changes no other.
+    Each array has a random stream of its own, named after it, so that one more array changes no
+    other.
     """
-    table = parameter_table(config)
-    streams = np.random.SeedSequence(seed).spawn(len(table))
     return {
-        name: np.asarray(parameter.draw(np.random.default_rng(stream)), np.float32, order="C")
-        for stream, (name, parameter) in zip(streams, table.items(), strict=True)
+        name: np.asarray(parameter.draw(_stream(seed, name)), np.float32, order="C")
+        for name, parameter in parameter_table(config).items()
     }
+
+
+def _stream(seed: int, name: str) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
 def is_decayed(parameter: Parameter) -> bool:

@@ -155,14 +155,14 @@ class Learner:
 
 
 def _step_function(model: MemoryLM) -> Callable:
-    """One token through the model, with the weights that it has at the first call."""
+    """One token through the model."""
 
     def step(ids: mx.array, phases: mx.array, memories: list[mx.array]):
         hidden, memories = model.hidden(ids, phases, memories)
         x, table = model.embedding.head(hidden[:, -1])
         return (x @ table.T).astype(mx.float32), memories
 
-    return mx.compile(step) if can_compile() else step
+    return mx.compile(step, inputs=model.state) if can_compile() else step
 
 
 class Decoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import settings
 from mlx_pam import blas
 from mlx_pam.backend import Backend, get_backend
 
+# compiling a step takes longer than a test's few steps
+os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
+os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`: test folders are not packages
 blas.preload()  # tests import mlx themselves, and the BLAS must be chosen before
 
@@ -18,7 +23,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
-@pytest.fixture(params=["mlx"])
+@pytest.fixture(params=["mlx", "torch"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Every backend in turn."""
     return get_backend(request.param)

@@ -1,0 +1,1 @@
+"""The PyTorch twin, for CUDA, MPS and any CPU: same models, names and checkpoints as the MLX side."""

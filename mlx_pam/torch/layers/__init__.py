@@ -1,0 +1,1 @@
+"""PyTorch modules of the PAM and SAM networks."""

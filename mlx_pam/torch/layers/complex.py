@@ -1,0 +1,80 @@
+"""Complex layers on planar tensors `[..., 2, d]`.
+
+A layer is built with zeros or ones of the right shape; `mlx_pam.parameters` draws the values of a
+new model.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mlx_pam.torch.ops import complex as cx
+
+
+class ComplexLinear(nn.Module):
+    """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; groups as in `ops.complex.linear`."""
+
+    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, m, n))
+        self.groups_in, self.groups_out = groups_in, groups_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cx.linear(x, self.weight, self.groups_out, self.groups_in)
+
+
+class ModReLU(nn.Module):
+    """ReLU(|z| + b) z/|z| with b learned per channel."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(d))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return cx.mod_relu(z, self.bias)
+
+
+class ComplexNorm(nn.Module):
+    """s z / RMS(|z|) with s learned per channel; the phase is untouched."""
+
+    def __init__(self, d: int, eps: float):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d))
+        self.eps = eps
+
+    def forward(self, z: Tensor) -> Tensor:
+        return cx.rms_norm(z, self.scale, self.eps)
+
+
+class ComplexGatedUnit(nn.Module):
+    """W_down(u * modReLU(W_up z) * sigmoid(|g|)), g = W_g z, u = g/|g|   (eq. 1)."""
+
+    def __init__(self, d: int, hidden: int):
+        super().__init__()
+        self.up = ComplexLinear(d, hidden)
+        self.gate = ComplexLinear(d, hidden)
+        self.activation = ModReLU(hidden)
+        self.down = ComplexLinear(hidden, d)
+
+    def forward(self, z: Tensor) -> Tensor:
+        up, gate = self.up(z).float(), self.gate(z).float()  # [..., 2, ED]
+        magnitude, inverse = cx.magnitude_and_inverse(gate)
+        rotation = gate * (torch.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
+        return self.down(cx.multiply(rotation, self.activation(up)))
+
+
+class ComplexEmbedding(nn.Module):
+    """A complex vector per token, and its inverse, the tied head."""
+
+    def __init__(self, vocabulary: int, d: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(vocabulary, 2, d))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight.flatten(1)).unflatten(-1, (2, -1))  # [B, T, 2, D]
+
+    def head(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """x `[..., 2D]`, table `[V, 2D]`: x table^T = z_re E_re^T + z_im E_im^T, the logits."""
+        return z.flatten(-2), self.weight.flatten(1)

@@ -1,0 +1,77 @@
+"""The field that a network computes over: COMPLEX makes it PAM, REAL makes it SAM.
+
+Block, memory, gates and decay are written once against this record, so that the arithmetic is the
+only difference between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from mlx_pam.config import MemoryConfig, SAMConfig
+from mlx_pam.torch.layers import complex as complex_layers
+from mlx_pam.torch.layers import real as real_layers
+from mlx_pam.torch.ops import complex as cx
+from mlx_pam.torch.ops.rotary import rotate
+
+
+@dataclass(frozen=True)
+class Field:
+    """The layers and functions that depend on the arithmetic; d is a number of channels."""
+
+    planes: int
+    """Real numbers per channel: 2 or 1."""
+    linear: Callable[..., nn.Module]
+    """(n, m, groups_in=1, groups_out=1) -> a linear map without bias."""
+    norm: Callable[[int, float], nn.Module]
+    """(d, eps) -> RMS norm."""
+    gated_unit: Callable[[int, int], nn.Module]
+    """(d, hidden) -> channel mixing."""
+    embedding: Callable[[int, int], nn.Module]
+    """(V, d) -> token vectors and the tied head."""
+    rotary_width: Callable[[int], int]
+    """Phases that a head of width d turns by."""
+    rotate: Callable[[Tensor, Tensor], Tensor]
+    """(x [B, T, H, (2,) d], phases [..., T, 2, width]) -> x turned by its position."""
+    features: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """x -> what the decay sees (all real numbers of x) and what the protect gate sees (|x|)."""
+
+
+def _rotate_pairs(x: Tensor, phases: Tensor) -> Tensor:
+    """Standard real rotary: channels j and j + d/2 are the two planes of one complex number."""
+    return rotate(x.unflatten(-1, (2, -1)), phases).flatten(-2)
+
+
+COMPLEX = Field(
+    planes=2,
+    linear=complex_layers.ComplexLinear,
+    norm=complex_layers.ComplexNorm,
+    gated_unit=complex_layers.ComplexGatedUnit,
+    embedding=complex_layers.ComplexEmbedding,
+    rotary_width=lambda d: d,
+    rotate=rotate,
+    features=lambda x: (x.flatten(-2), cx.magnitude_and_inverse(x)[0]),
+)
+
+REAL = Field(
+    planes=1,
+    linear=real_layers.RealLinear,
+    norm=real_layers.RealNorm,
+    gated_unit=real_layers.RealGatedUnit,
+    embedding=real_layers.RealEmbedding,
+    rotary_width=lambda d: d // 2,
+    rotate=_rotate_pairs,
+    features=lambda x: (x, x.abs()),
+)
+
+REAL_SWIGLU = Field(**{**vars(REAL), "gated_unit": real_layers.SwiGLU})
+
+
+def field_of(config: MemoryConfig) -> Field:
+    """The field of a model's family."""
+    if isinstance(config, SAMConfig):
+        return REAL_SWIGLU if config.gated_unit == "swiglu" else REAL
+    return COMPLEX

@@ -1,0 +1,87 @@
+"""The real twins of the complex layers, on tensors `[..., d]`, for SAM."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class RealLinear(nn.Module):
+    """y = W x without bias: `[..., n]` -> `[..., m]`, or from and to `[..., groups, width]`."""
+
+    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(m, n))
+        self.groups_in, self.groups_out = groups_in, groups_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.groups_in > 1:
+            x = x.flatten(-2)
+        y = F.linear(x, self.weight)
+        return y.unflatten(-1, (self.groups_out, -1)) if self.groups_out > 1 else y
+
+
+class RealNorm(nn.Module):
+    """RMS norm, s x / RMS(x)."""
+
+    def __init__(self, d: int, eps: float):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), self.scale.shape, self.scale, self.eps)
+
+
+class BiasedReLU(nn.Module):
+    """ReLU(x + b), the real counterpart of modReLU."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x + self.bias)
+
+
+class RealGatedUnit(nn.Module):
+    """W_down(ReLU(W_up x + b) * sigmoid(W_g x))."""
+
+    def __init__(self, d: int, hidden: int):
+        super().__init__()
+        self.up = RealLinear(d, hidden)
+        self.gate = RealLinear(d, hidden)
+        self.activation = BiasedReLU(hidden)
+        self.down = RealLinear(hidden, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(x)) * torch.sigmoid(self.gate(x)))
+
+
+class SwiGLU(nn.Module):
+    """W_down(W_up x * SiLU(W_g x))."""
+
+    def __init__(self, d: int, hidden: int):
+        super().__init__()
+        self.up = RealLinear(d, hidden)
+        self.gate = RealLinear(d, hidden)
+        self.down = RealLinear(hidden, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x) * F.silu(self.gate(x)))
+
+
+class RealEmbedding(nn.Module):
+    """A real vector per token, and its inverse, the tied head."""
+
+    def __init__(self, vocabulary: int, d: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(vocabulary, d))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)  # [B, T, D]
+
+    def head(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x `[..., D]`, table `[V, D]`: logits = x table^T."""
+        return x, self.weight

@@ -1,0 +1,101 @@
+"""The language model: embedding, blocks of gated unit and memory, tied head (section II)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlx_pam.config import MemoryConfig
+from mlx_pam.phases import rotary_phases
+from mlx_pam.torch.layers.field import Field, field_of
+from mlx_pam.torch.layers.memory import Memory
+
+
+@dataclass
+class State:
+    """All that a model remembers of a text: a matrix per head, and how many tokens it has read."""
+
+    memories: list[Tensor]
+    """Per layer, `[B, H, (2,) d, d]` in float32: constant size, whatever the length of the text."""
+    positions: np.ndarray
+    """Tokens read by each row, `[B]`; on the host, where rotary angles are exact at any length."""
+
+
+class Block(nn.Module):
+    """z + alpha_cgu Unit(norm(z)), then z + alpha_pam Memory(norm(z))   (eqs. 2 and 3)."""
+
+    def __init__(self, config: MemoryConfig, field: Field):
+        super().__init__()
+        self.unit_norm = field.norm(config.dim, config.norm_eps)
+        self.unit = field.gated_unit(config.dim, config.hidden_dim)
+        self.alpha_cgu = nn.Parameter(torch.tensor(config.alpha_cgu_init))
+        self.memory_norm = field.norm(config.dim, config.norm_eps)
+        self.memory = Memory(config, field)
+        self.alpha_pam = nn.Parameter(torch.tensor(config.alpha_pam_init))
+
+    def forward(self, z, phases, state=None, mask=None, form="auto") -> tuple[Tensor, Tensor]:
+        z = z + self.alpha_cgu * self.unit(self.unit_norm(z))
+        y, state = self.memory(self.memory_norm(z), phases, state, mask, form)
+        return z + self.alpha_pam * y, state
+
+
+class MemoryLM(nn.Module):
+    """PAM or SAM, by the field of its configuration.
+
+    logits = Re<E, norm(W z)>, z the residual stream: `[B, T]` token ids -> `[B, T, V]`.
+    """
+
+    def __init__(self, config: MemoryConfig):
+        super().__init__()
+        self.config, self.field = config, field_of(config)
+        self.embedding = self.field.embedding(config.vocab_size, config.dim)
+        self.embedding_norm = self.field.norm(config.dim, config.norm_eps)
+        self.layers = nn.ModuleList(Block(config, self.field) for _ in range(config.num_layers))
+        self.head = self.field.linear(config.dim, config.dim)
+        self.head_norm = self.field.norm(config.dim, config.norm_eps)
+
+    def forward(
+        self,
+        ids: Tensor,
+        state: State | None = None,
+        mask: Tensor | None = None,
+        form: str = "auto",
+    ) -> tuple[Tensor, State]:
+        """Logits `[B, T, V]` and the state after the text, which continues `state`.
+
+        mask: `[B, T]`, False where a token is padding; padding comes last in a row and leaves the
+        state as it was.
+        """
+        batch, time = ids.shape
+        positions = np.zeros(batch, np.int64) if state is None else state.positions
+        phases = self.phases(positions[:, None] + np.arange(time))
+        hidden, memories = self.hidden(ids, phases, state and state.memories, mask, form)
+        read = time if mask is None else mask.sum(dim=1).cpu().numpy()
+        x, table = self.embedding.head(hidden)
+        return x @ table.T, State(memories, positions + read)
+
+    def phases(self, positions: np.ndarray) -> Tensor:
+        """Rotary phases at positions `[..., T]`: `[..., T, 2, width]`."""
+        width = self.field.rotary_width(self.config.head_dim)
+        phases = rotary_phases(positions, width, self.config.rotary_base)
+        return torch.from_numpy(phases).to(self.embedding.weight.device)
+
+    def hidden(
+        self,
+        ids: Tensor,
+        phases: Tensor,
+        memories: list[Tensor] | None = None,
+        mask: Tensor | None = None,
+        form: str = "auto",
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the text."""
+        z = self.embedding_norm(self.embedding(ids))
+        memories = memories or [None] * len(self.layers)
+        after = []
+        for layer, memory in zip(self.layers, memories, strict=True):
+            z, memory = layer(z, phases, memory, mask, form)
+            after.append(memory)
+        return self.head_norm(self.head(z)), after

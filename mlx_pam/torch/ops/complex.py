@@ -1,0 +1,94 @@
+"""Complex arithmetic on split-real tensors.
+
+A complex tensor is one real tensor with its two planes on dimension -2: `[..., 2, d]`, plane 0 the
+real part, plane 1 the imaginary part. The weight of a complex map is `[2, m, n]`, plane first.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Up to so many rows, a product reads the stored planes instead of building the block weight:
+# decoding is bound by the bytes of the weights, training by the number of products.
+FEW_ROWS = 8
+
+# |z|^2 up to here counts as 0: below it the slope of 1/|z| leaves float32's range.
+TINY_SQUARE = 1e-24
+
+
+def planes(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary part, each `[..., d]`."""
+    return z[..., 0, :], z[..., 1, :]
+
+
+def times_i(z: Tensor) -> Tensor:
+    """i z, of shape `[..., 2, d]`."""
+    re, im = planes(z)
+    return torch.stack([-im, re], dim=-2)
+
+
+def multiply(a: Tensor, b: Tensor) -> Tensor:
+    """a b per element, of shape `[..., 2, d]`."""
+    (a_re, a_im), (b_re, b_im) = planes(a), planes(b)
+    return torch.stack([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-2)
+
+
+def magnitude_and_inverse(z: Tensor) -> tuple[Tensor, Tensor]:
+    """|z| and 1/|z|, each `[..., d]`; where |z| <= 1e-12 both are 0, and so are their gradients."""
+    re, im = planes(z)
+    square = re * re + im * im
+    nonzero = square > TINY_SQUARE
+    # the inner `where` keeps rsqrt away from 0, whose infinite slope times 0 would be NaN
+    inverse = torch.where(nonzero, torch.rsqrt(torch.where(nonzero, square, 1.0)), 0.0)
+    return square * inverse, inverse
+
+
+def mod_relu(z: Tensor, bias: Tensor) -> Tensor:
+    """ReLU(|z| + b) z/|z|, with b `[d]`; 0 where z = 0. The phase is untouched."""
+    magnitude, inverse = magnitude_and_inverse(z)
+    gain = torch.relu(magnitude + bias) * inverse  # [..., d]
+    return z * gain[..., None, :]
+
+
+def rms_norm(z: Tensor, scale: Tensor, eps: float) -> Tensor:
+    """s z / RMS(|z|), the mean over the d channels, with s `[d]`; the phase is untouched."""
+    z = z.float()
+    re, im = planes(z)
+    inverse = torch.rsqrt((re * re + im * im).mean(dim=-1, keepdim=True) + eps)  # [..., 1]
+    return z * (inverse * scale)[..., None, :]
+
+
+def block_weight(weight: Tensor, groups_out: int = 1, groups_in: int = 1) -> Tensor:
+    """The real matrix [[W_re, -W_im], [W_im, W_re]] of a complex map: `[2, m, n]` -> `[2m, 2n]`.
+
+    Its rows are ordered (groups_out, 2, m/groups_out) and its columns (groups_in, 2, n/groups_in),
+    so that what it reads and writes are the planes of each group, e.g. of each head.
+    """
+    _, m, n = weight.shape
+    re, im = weight.view(2, groups_out, m // groups_out, groups_in, n // groups_in).unbind(0)
+    to_re = torch.stack([re, -im], dim=3)  # [go, m/go, gi, 2, n/gi]
+    to_im = torch.stack([im, re], dim=3)
+    return torch.stack([to_re, to_im], dim=1).reshape(2 * m, 2 * n)
+
+
+def linear(x: Tensor, weight: Tensor, groups_out: int = 1, groups_in: int = 1) -> Tensor:
+    """y = W x: y_re = W_re x_re - W_im x_im, y_im = W_im x_re + W_re x_im.
+
+    x: `[..., 2, n]`, or `[..., groups_in, 2, n/groups_in]` with several groups.
+    weight: `[2, m, n]`.
+    Returns `[..., 2, m]`, or `[..., groups_out, 2, m/groups_out]` with several groups.
+    """
+    _, m, n = weight.shape
+    lead = x.shape[: -2 if groups_in == 1 else -3]
+    shape_out = (*lead, 2, m) if groups_out == 1 else (*lead, groups_out, 2, m // groups_out)
+    if x.numel() // (2 * n) > FEW_ROWS:
+        flat = x.reshape(*lead, 2 * n)
+        return F.linear(flat, block_weight(weight, groups_out, groups_in)).view(shape_out)
+    x = x.view(*lead, groups_in, 2, n // groups_in).transpose(-3, -2).reshape(*lead, 2, n)
+    by_re = F.linear(x, weight[0])  # [..., 2, m]: W_re on both planes
+    by_im = F.linear(x, weight[1])
+    y = by_re + times_i(by_im)
+    y = y.view(*lead, 2, groups_out, m // groups_out).transpose(-3, -2)
+    return y.reshape(shape_out)

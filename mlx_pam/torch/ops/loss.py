@@ -1,0 +1,68 @@
+"""Cross-entropy behind a linear head, without the logits of a whole batch in memory.
+
+N tokens   E width of what the head reads   V vocabulary   R rows of a slice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+SLICE_NUMBERS = 1 << 24  # logits alive at once: 64 MB in float32
+
+
+@torch.no_grad()
+def token_losses(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+    """-log softmax(x table^T)[target]: `[N, E]`, `[V, E]`, `[N]` -> float32 `[N]`, to be read only."""
+    slices = _slices(x, table)
+    return torch.cat([_slice_losses(x[rows], table, targets[rows])[0] for rows in slices])
+
+
+def summed_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
+    """sum_n of `token_losses`, differentiable in x and table.
+
+    The gradients are made slice by slice together with the loss, so no logits are kept or computed
+    twice: with e = exp(logits - max) and s = sum e, dx = (e table) / s - table[target] and
+    dtable = e^T (x / s) - (x added up by target).
+    """
+    return _SummedLoss.apply(x, table, targets)
+
+
+class _SummedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, table, targets):
+        total = x.new_zeros((), dtype=torch.float32)
+        dx = torch.empty_like(x)
+        dtable = torch.zeros_like(table, dtype=torch.float32)
+        for rows in _slices(x, table):
+            losses, shares, sums = _slice_losses(x[rows], table, targets[rows])
+            total += losses.sum()
+            shares = shares.to(x.dtype)  # [R, V]
+            dx[rows] = (shares @ table) / sums - table[targets[rows]]
+            dtable += shares.T @ (x[rows] / sums).to(x.dtype)
+        dtable.index_add_(0, targets, x.float(), alpha=-1)
+        ctx.save_for_backward(dx, dtable)
+        ctx.dtype = table.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx, scale):
+        dx, dtable = ctx.saved_tensors
+        return (dx * scale).to(dx.dtype), (dtable * scale).to(ctx.dtype), None
+
+
+def _slices(x: Tensor, table: Tensor) -> Iterator[slice]:
+    rows = max(1, SLICE_NUMBERS // table.shape[0])
+    return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
+
+
+def _slice_losses(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses `[R]`, exp(logits - max) `[R, V]` and its sums `[R, 1]`, in float32."""
+    logits = (x @ table.T).float()
+    highest = logits.amax(dim=-1, keepdim=True)
+    hit = logits.gather(1, targets[:, None])
+    shares = logits.sub_(highest).exp_()
+    sums = shares.sum(dim=-1, keepdim=True)
+    return (torch.log(sums) + highest - hit)[:, 0], shares, sums

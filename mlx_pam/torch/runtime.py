@@ -1,0 +1,269 @@
+"""The PyTorch runtime: build a model, train it, decode with it, on CUDA, MPS or the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import resource
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlx_pam.config import MemoryConfig
+from mlx_pam.errors import CheckpointError
+from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
+from mlx_pam.torch.models import build as build_model
+from mlx_pam.torch.models.memory_lm import MemoryLM
+from mlx_pam.torch.ops.loss import summed_loss, token_losses
+from mlx_pam.torch.ops.retrieval import FORMS, retrieve
+from mlx_pam.train_config import Recipe
+
+PREFILL_TOKENS = 1024  # prompt tokens per row read at once
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def best_device() -> torch.device:
+    """CUDA, else Apple's MPS, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def can_compile(device: torch.device) -> bool:
+    """`torch.compile` writes C++ for the CPU and Triton for CUDA."""
+    if device.type == "cpu":
+        return shutil.which("g++") is not None or shutil.which("clang++") is not None
+    return device.type == "cuda"
+
+
+class Learner:
+    """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
+
+    def __init__(self, model: MemoryLM, recipe: Recipe, dtype: str = "float32"):
+        self.model = model
+        self._recipe = recipe
+        self._device = next(model.parameters()).device
+        self._dtype = DTYPES[dtype]
+        table = parameter_table(model.config)
+        groups = {True: [], False: []}
+        for name, parameter in model.named_parameters():
+            groups[recipe.decay == "all" or is_decayed(table[name])].append(parameter)
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": groups[True], "weight_decay": recipe.weight_decay},
+                {"params": groups[False], "weight_decay": 0.0},
+            ],
+            lr=recipe.peak_lr,
+            betas=recipe.betas,
+            eps=recipe.adam_eps,
+            fused=True,
+        )
+        self._phases: dict[int, Tensor] = {}
+        if can_compile(self._device):
+            for layer in model.layers:  # one trace of the block serves them all
+                layer.compile(dynamic=False)
+
+    def _rows(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """What the head reads, `[BT, E]`, its table, in the type of the arithmetic, and targets."""
+        ids = torch.from_numpy(batch).to(self._device, torch.long)
+        time = ids.shape[1] - 1
+        if time not in self._phases:
+            self._phases[time] = self.model.phases(np.arange(time))
+        with _arithmetic(self._device, self._dtype):
+            hidden, _ = self.model.hidden(ids[:, :-1], self._phases[time])
+        x, table = self.model.embedding.head(hidden)
+        x = x.reshape(-1, x.shape[-1]).to(self._dtype)
+        return x, table.to(self._dtype), ids[:, 1:].reshape(-1)
+
+    def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
+        loss = summed_loss(*self._rows(batch))
+        (loss / total_tokens).backward()
+        return loss.item()
+
+    def gradient_norm(self) -> float:
+        norms = [parameter.grad.norm() for parameter in self.model.parameters()]
+        return torch.stack(norms).norm().item()
+
+    def update(self, lr: float) -> None:
+        nn.utils.clip_grad_norm_(self.model.parameters(), self._recipe.clip_norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+        self.discard()
+
+    def discard(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+
+    @torch.no_grad()
+    def evaluate(self, batch: np.ndarray, mask: np.ndarray) -> float:
+        losses = token_losses(*self._rows(batch))
+        return float(losses.cpu().numpy().astype(np.float64)[mask.reshape(-1)].sum())
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return named_weights(self.model)
+
+    def optimizer(self) -> dict[str, np.ndarray]:
+        steps, record = 0, {}
+        for name, parameter in self.model.named_parameters():
+            moments = self._optimizer.state.get(parameter, {})
+            steps = int(moments.get("step", 0))
+            for moment in ("exp_avg", "exp_avg_sq"):
+                value = moments.get(moment, torch.zeros_like(parameter))
+                record[f"{moment}.{name}"] = value.detach().cpu().numpy().copy()
+        return {"step": np.array(steps, np.int64)} | record
+
+    def restore(
+        self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]
+    ) -> None:
+        set_weights(self.model, weights)
+        for name, parameter in self.model.named_parameters():
+            device = parameter.device if parameter.device.type == "cuda" else None
+            moments = {"step": torch.tensor(float(optimizer["step"]), device=device)}
+            for moment in ("exp_avg", "exp_avg_sq"):
+                value = torch.from_numpy(np.array(optimizer[f"{moment}.{name}"]))
+                moments[moment] = value.to(parameter.device)
+            self._optimizer.state[parameter] = moments
+
+
+class Decoder:
+    """Texts being continued, see `mlx_pam.backend.Decoder`."""
+
+    def __init__(self, model: MemoryLM):
+        self.model = model
+        self._device = next(model.parameters()).device
+        self._memories: list[Tensor] = []
+        self._positions = np.zeros(0, np.int64)
+
+    @torch.inference_mode()
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
+        lengths = np.array([len(prompt) for prompt in prompts])
+        ids = np.zeros((len(prompts), lengths.max()), np.int64)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt)] = prompt  # padding comes last and leaves the memory as it was
+        memories, last = None, None
+        for start in range(0, ids.shape[1], PREFILL_TOKENS):
+            positions = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
+            inside = positions < lengths[:, None]  # [B, T]
+            mask = None if inside.all() else torch.from_numpy(inside).to(self._device)
+            hidden, memories = self.model.hidden(
+                torch.from_numpy(ids[:, positions]).to(self._device),
+                self.model.phases(positions),
+                memories,
+                mask,
+            )
+            final = np.clip(lengths - 1 - start, 0, len(positions) - 1)
+            here = hidden[torch.arange(len(prompts)), torch.from_numpy(final)]  # [B, (2,) D]
+            ends_here = torch.from_numpy(inside.any(axis=1)).to(self._device)
+            ends_here = ends_here.reshape(-1, *[1] * (here.ndim - 1))
+            last = here if last is None else torch.where(ends_here, here, last)
+        self._memories, self._positions = memories, lengths.astype(np.int64)
+        return self._logits(last)
+
+    @torch.inference_mode()
+    def step(self, tokens: np.ndarray) -> np.ndarray:
+        phases = self.model.phases(self._positions[:, None])  # [B, 1, 2, width]
+        ids = torch.from_numpy(np.asarray(tokens, np.int64)[:, None]).to(self._device)
+        hidden, self._memories = self.model.hidden(ids, phases, self._memories)
+        self._positions = self._positions + 1
+        return self._logits(hidden[:, -1])
+
+    def _logits(self, hidden: Tensor) -> np.ndarray:
+        x, table = self.model.embedding.head(hidden)
+        return (x @ table.T).float().cpu().numpy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        memories = {
+            f"layers.{i}.memory": memory.cpu().numpy() for i, memory in enumerate(self._memories)
+        }
+        return memories | {"positions": self._positions}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        c, field = self.model.config, self.model.field
+        planes = (2,) if field.planes == 2 else ()
+        batch = len(state["positions"])
+        shape = (batch, c.num_heads, *planes, c.head_dim, c.head_dim)
+        names = [f"layers.{i}.memory" for i in range(c.num_layers)]
+        if set(state) != {*names, "positions"} or any(state[name].shape != shape for name in names):
+            raise CheckpointError(
+                f"the state must be {c.num_layers} memories of shape {shape}: it is another model's"
+            )
+        arrays = [torch.from_numpy(np.array(state[name], np.float32)) for name in names]
+        self._memories = [array.to(self._device) for array in arrays]
+        self._positions = np.asarray(state["positions"], np.int64)
+
+
+class TorchBackend:
+    """PyTorch on this machine's CUDA GPU, MPS or CPU, see `mlx_pam.backend.Backend`."""
+
+    name = "torch"
+    forms = tuple(FORMS)
+    Learner = Learner
+    Decoder = Decoder
+
+    @cached_property
+    def description(self) -> str:
+        device = best_device()
+        if device.type == "cuda":
+            return f"PyTorch {torch.__version__} on CUDA ({torch.cuda.get_device_name(device)})"
+        where = "MPS" if device.type == "mps" else f"CPU, {torch.get_num_threads()} threads"
+        return f"PyTorch {torch.__version__} on {where} ({platform.machine()})"
+
+    def build(
+        self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
+    ) -> nn.Module:
+        model = build_model(config).to(best_device())
+        set_weights(model, initial_weights(config, seed) if weights is None else weights)
+        return model
+
+    def weights(self, model: nn.Module) -> dict[str, np.ndarray]:
+        return named_weights(model)
+
+    def retrieve_with_gradients(
+        self, inputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray], form: str, dtype: str
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        device = best_device()
+
+        def tensor(x: np.ndarray, dtype: str = "float32") -> Tensor:
+            return torch.from_numpy(np.array(x, np.float32)).to(device, DTYPES[dtype])
+
+        q, k, v, log_decay, state = inputs
+        leaves = [*(tensor(x, dtype) for x in (q, k, v)), tensor(log_decay), tensor(state)]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        outputs = retrieve(*leaves, form=form)
+        dy, dstate = cotangents
+        gradients = torch.autograd.grad(outputs, leaves, [tensor(dy, dtype), tensor(dstate)])
+        return [_numpy(x) for x in outputs], [_numpy(x) for x in gradients]
+
+    def peak_memory(self) -> int:
+        if torch.cuda.is_available():
+            return torch.cuda.max_memory_allocated()
+        unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss: bytes there, else KiB
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def named_weights(model: nn.Module) -> dict[str, np.ndarray]:
+    """Copies of the model's weights by name."""
+    return {name: _numpy(value).copy() for name, value in model.named_parameters()}
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, np.ndarray]) -> None:
+    """Put named weights, already checked against `parameter_table`, into the model."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(np.array(weights[name])))
+
+
+def _arithmetic(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager:
+    """bfloat16 products under float32 weights, where asked for."""
+    if dtype == torch.float32:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype)
+
+
+def _numpy(x: Tensor) -> np.ndarray:
+    return x.detach().float().cpu().numpy()
