@@ -24,7 +24,7 @@ from mlx_pam.parameters import initial_weights
 def model() -> LanguageModel:
     weights = initial_weights(TINY, seed=2)
     weights["embedding.weight"] *= 8  # so that tokens differ in likelihood
-    backend = get_backend("auto")
+    backend = get_backend("mlx")
     return LanguageModel(TINY, gpt2(), backend, backend.build(TINY, weights))
 
 
@@ -111,6 +111,7 @@ def test_the_command_measures_what_training_measured(tmp_path, monkeypatch, caps
     text = write_corpus(tmp_path, 800)
     result = run(text, tmp_path / "run", steps=2, eval_every=2)
     words = ["evaluate", "--checkpoint", str(tmp_path / "run"), "--data", str(text)]
+    words += ["--backend", "mlx"]
     capsys.readouterr()
     assert main([*words, "--seq-len", "8", "--batch-size", "3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
