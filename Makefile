@@ -7,8 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 DEMO ?= runs/demo
-DEMO_STEPS ?= 300
 DEMO_PROMPT ?= My fellow citizens,
+ifeq ($(shell uname -s),Darwin)  # a GPU: a larger run takes the same few minutes
+DEMO_STEPS ?= 1500
+DEMO_SEQ_LEN ?= 256
+else
+DEMO_STEPS ?= 240
+DEMO_SEQ_LEN ?= 128
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint format bench clean
@@ -26,11 +32,12 @@ help:
 demo: $(VENV)/.package
 	@resume=; if ls $(DEMO)/step-*/complete.json >/dev/null 2>&1; then resume=--resume; \
 	else rm -f $(DEMO)/log.jsonl; fi; set -x; \
-	$(BIN)/mlx_pam train --scale 5m --data sample --seq-len 256 --batch-size 8 \
-	    --steps $(DEMO_STEPS) --eval-every $(DEMO_STEPS) --save-every 100 --sample-every 100 \
-	    --out $(DEMO) $$resume
+	$(BIN)/mlx_pam train --scale 5m --data sample --steps $(DEMO_STEPS) \
+	    --seq-len $(DEMO_SEQ_LEN) --batch-size 8 --eval-every 0 --save-every 80 \
+	    --sample-every 80 --sample-prompt '$(DEMO_PROMPT)' --sample-tokens 40 --out $(DEMO) $$resume
 	@set -x; \
-	$(BIN)/mlx_pam generate --checkpoint $(DEMO) --prompt '$(DEMO_PROMPT)' --max-tokens 120
+	$(BIN)/mlx_pam generate --checkpoint $(DEMO) --prompt '$(DEMO_PROMPT)' --max-tokens 120 \
+	    --temperature 0.8 --repetition-penalty 1.2 --seed 0
 
 test: lint
 	$(BIN)/python -m pytest
