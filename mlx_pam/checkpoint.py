@@ -94,14 +94,25 @@ def save(
 
 def prune(run: Path | str, keep: int) -> None:
     """Remove all but the newest `keep` complete checkpoints of a run folder."""
-    for path in _complete_checkpoints(Path(run))[:-keep]:
+    for path in complete_checkpoints(run)[:-keep]:
         _discard(path)
 
 
 def find(path: Path | str) -> Path | None:
     """The newest complete checkpoint of a run folder; incomplete ones are passed over."""
-    found = _complete_checkpoints(Path(path))
+    found = complete_checkpoints(path)
     return found[-1] if found else None
+
+
+def complete_checkpoints(run: Path | str) -> list[Path]:
+    """The complete checkpoints of a run folder, oldest first."""
+    steps = {}
+    with suppress(OSError):
+        for path in Path(run).iterdir():
+            match = _STEP_FOLDER.fullmatch(path.name)
+            if match and is_complete(path):
+                steps[int(match[1])] = path
+    return [steps[step] for step in sorted(steps)]
 
 
 def is_complete(directory: Path) -> bool:
@@ -185,18 +196,7 @@ def _discard(directory: Path) -> None:
         shutil.rmtree(rubbish, ignore_errors=True)
 
 
-# Finding and reading
-
-
-def _complete_checkpoints(run: Path) -> list[Path]:
-    """Complete step folders, oldest first."""
-    steps = {}
-    with suppress(OSError):
-        for path in run.iterdir():
-            match = _STEP_FOLDER.fullmatch(path.name)
-            if match and is_complete(path):
-                steps[int(match[1])] = path
-    return [steps[step] for step in sorted(steps)]
+# Reading
 
 
 def _checkpoint_folder(path: Path) -> Path:

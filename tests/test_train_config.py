@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,6 @@ def test_command_line_gives_the_configuration_back():
         lr=1e-4,
         sample_prompt="-a b",
     )
-    import shlex
-
     words = shlex.split(config.command_line(resume=True))
     assert words[:2] == ["mlx_pam", "train"]
     again = parse(TrainConfig, words[2:], prog="mlx_pam train", description="")

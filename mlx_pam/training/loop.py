@@ -71,10 +71,11 @@ def train(config: TrainConfig, model_config: MemoryConfig | None = None) -> Trai
     trainer = Trainer(plan, backend, start)
     if start is not None:
         say(console, f"resumed  {start.path}: step {trainer.step:,}, {trainer.tokens:,} tokens")
-        for name, (then, now) in changes(start, config).items():
+        for name, (then, now) in changes(start, config, backend.name).items():
             say(console, f"note: {name} was {then}, and is {now} from here on")
         del start  # its arrays are the learner's now
-    if left := plan.last_step - trainer.step:
+    left = plan.last_step - trainer.step
+    if left > 0:
         seconds = trainer.measure()
         estimate = f"about {duration(seconds * left)}: {left:,} steps of {seconds:.3g} s"
         say(console, f"time     {estimate}, evaluations and checkpoints aside")

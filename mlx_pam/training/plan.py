@@ -51,12 +51,14 @@ class Plan:
         return Batches(self.corpus.train, config.seq_len, config.batch_size, config.seed)
 
     def require_disk(self) -> None:
-        """Raise `ConfigError` unless the run folder's disk has room for the checkpoints."""
-        free = _free_disk(self.config.run_folder)
-        if free < self.disk_bytes:
+        """Raise `ConfigError` unless the disk has room for the checkpoints that are yet to come."""
+        run = self.config.run_folder
+        there = len(checkpoint.complete_checkpoints(run)) * self.checkpoint_bytes
+        needed, free = self.disk_bytes - there, _free_disk(run)
+        if free < needed:
             raise ConfigError(
-                f"out must be on a disk with {decimal(self.disk_bytes)} free for checkpoints, got "
-                f"{decimal(free)} at {self.config.run_folder}: free some, or give another --out"
+                f"out must be on a disk with {decimal(needed)} free for checkpoints, got "
+                f"{decimal(free)} at {run}: free some, or give another --out"
             )
 
     def record(self) -> dict[str, Any]:

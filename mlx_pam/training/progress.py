@@ -108,8 +108,12 @@ def display(console: Console, step: int, last_step: int) -> PlainDisplay:
 
 
 def say(console: Console, text: str) -> None:
-    """Print text as it is: no markup, no colours of rich's own, no wrapping."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print text as it is: no markup, no colours of rich's own, no wrapping.
+
+    Characters that the terminal's encoding lacks become question marks: a sample ends no run.
+    """
+    shown = text.encode(console.encoding, "replace").decode(console.encoding)
+    console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
 
 def figures(record: StepRecord, seconds_left: float) -> str:

@@ -14,7 +14,7 @@ from mlx_pam.training.plan import Plan
 
 SCHEDULE = (
     "steps", "batch_size", "accumulate", "recipe", "lr", "weight_decay", "warmup_steps",
-    "clip_norm", "dtype",
+    "clip_norm", "dtype", "backend",
 )  # fmt: skip
 """Settings that may change on resume; the run then goes on, though not as it would have."""
 
@@ -66,9 +66,10 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
     return start
 
 
-def changes(start: Checkpoint, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
+def changes(start: Checkpoint, config: TrainConfig, backend: str) -> dict[str, tuple[Any, Any]]:
     """Settings of the schedule that are not those of the run so far: name -> (then, now)."""
     pairs = _pairs(start.training["config"], config.to_dict())
+    pairs["backend"] = (start.training["backend"], backend)  # what `auto` stands for may change
     return {name: pairs[name] for name in SCHEDULE if pairs[name][0] != pairs[name][1]}
 
 

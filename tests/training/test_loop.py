@@ -155,6 +155,12 @@ def test_a_finished_run_resumed_has_nothing_left_to_do(corpus, tmp_path):
     assert (again.status, again.step, again.checkpoint) == ("finished", 2, first.checkpoint)
 
 
+def test_a_stop_that_already_lies_behind_changes_nothing(corpus, tmp_path):
+    first = run(corpus, tmp_path, stop_after=3)
+    again = run(corpus, tmp_path, stop_after=2, resume=True)
+    assert (again.status, again.step, again.checkpoint) == ("stopped", 3, first.checkpoint)
+
+
 def test_a_run_may_be_made_longer_and_says_what_changed(corpus, tmp_path, capsys):
     run(corpus, tmp_path, steps=2)
     result = run(corpus, tmp_path, steps=4, batch_size=1, resume=True)
@@ -165,11 +171,31 @@ def test_a_run_may_be_made_longer_and_says_what_changed(corpus, tmp_path, capsys
     assert "note: batch_size was 2, and is 1 from here on" in printed
 
 
+def test_another_backend_may_go_on_and_is_named(corpus, tmp_path, capsys):
+    pytest.importorskip("torch")
+    run(corpus, tmp_path / "mlx", steps=4)
+    run(corpus, tmp_path / "both", steps=4, stop_after=2)
+    run(corpus, tmp_path / "both", steps=4, backend="torch", resume=True)
+    assert "note: backend was mlx, and is torch from here on" in capsys.readouterr().out
+    assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "mlx"), abs=1e-3)
+
+
 def test_no_room_for_checkpoints_is_said_before_training(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("mlx_pam.training.plan._free_disk", lambda _: 1000)
     with pytest.raises(ConfigError, match=r"out must be on a disk with .* free"):
         run(corpus, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_resumed_run_needs_no_room_for_the_checkpoints_that_are_there(
+    corpus, tmp_path, monkeypatch
+):
+    first = run(corpus, tmp_path, steps=4, stop_after=2)
+    room = 2.5 * first.plan["checkpoint_bytes"]
+    monkeypatch.setattr("mlx_pam.training.plan._free_disk", lambda _: room)
+    assert run(corpus, tmp_path, steps=4, resume=True).status == "finished"
+    with pytest.raises(ConfigError, match="out must be on a disk with"):
+        run(corpus, tmp_path / "new")
 
 
 @pytest.mark.parametrize("blow_up", ["loss", "gradient"])

@@ -54,6 +54,12 @@ def test_text_is_shown_as_it_is(terminal):
     assert "[bold]brackets[/bold] and a line that is long that is" in shown(terminal)
 
 
+def test_a_character_that_the_encoding_lacks_ends_no_run():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    progress.say(Console(file=file), "step 1 · été")
+    assert file.buffer.getvalue() == b"step 1 ? ?t?\n"
+
+
 def test_time_left_is_the_pace_of_this_session(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
