@@ -1,1 +1,1 @@
-"""The PyTorch twin, for CUDA, MPS and any CPU: same models, names and checkpoints as the MLX side."""
+"""The PyTorch twin, for CUDA, MPS and any CPU: same models, names and checkpoints as in MLX."""

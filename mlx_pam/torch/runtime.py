@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import platform
 import resource
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -18,6 +17,7 @@ from mlx_pam.errors import CheckpointError
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
 from mlx_pam.torch.models import build as build_model
 from mlx_pam.torch.models.memory_lm import MemoryLM
+from mlx_pam.torch.ops.fusing import can_compile
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
 from mlx_pam.torch.ops.retrieval import FORMS, retrieve
 from mlx_pam.train_config import Recipe
@@ -31,13 +31,6 @@ def best_device() -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def can_compile(device: torch.device) -> bool:
-    """`torch.compile` writes C++ for the CPU and Triton for CUDA."""
-    if device.type == "cpu":
-        return shutil.which("g++") is not None or shutil.which("clang++") is not None
-    return device.type == "cuda"
 
 
 class Learner:
@@ -63,7 +56,7 @@ class Learner:
             fused=True,
         )
         self._phases: dict[int, Tensor] = {}
-        if can_compile(self._device):
+        if can_compile(self._device.type):
             for layer in model.layers:  # one trace of the block serves them all
                 layer.compile(dynamic=False)
 

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from mlx_pam.torch.ops.fusing import fused
+
 SLICE_NUMBERS = 1 << 24  # logits alive at once: 64 MB in float32
 
 
 @torch.no_grad()
 def token_losses(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-    """-log softmax(x table^T)[target]: `[N, E]`, `[V, E]`, `[N]` -> float32 `[N]`, to be read only."""
+    """-log softmax(x table^T)[target] without a gradient: `[N, E]`, `[V, E]`, `[N]` -> `[N]`."""
     slices = _slices(x, table)
-    return torch.cat([_slice_losses(x[rows], table, targets[rows])[0] for rows in slices])
+    return torch.cat([_softmax(x[rows] @ table.T, targets[rows])[0] for rows in slices])
 
 
 def summed_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
@@ -37,9 +39,8 @@ class _SummedLoss(torch.autograd.Function):
         dx = torch.empty_like(x)
         dtable = torch.zeros_like(table, dtype=torch.float32)
         for rows in _slices(x, table):
-            losses, shares, sums = _slice_losses(x[rows], table, targets[rows])
+            losses, shares, sums = _softmax(x[rows] @ table.T, targets[rows])
             total += losses.sum()
-            shares = shares.to(x.dtype)  # [R, V]
             dx[rows] = (shares @ table) / sums - table[targets[rows]]
             dtable += shares.T @ (x[rows] / sums).to(x.dtype)
         dtable.index_add_(0, targets, x.float(), alpha=-1)
@@ -54,15 +55,18 @@ class _SummedLoss(torch.autograd.Function):
 
 
 def _slices(x: Tensor, table: Tensor) -> Iterator[slice]:
-    rows = max(1, SLICE_NUMBERS // table.shape[0])
+    """Equal ones where N allows it, since each length is a shape to compile for."""
+    most = max(1, SLICE_NUMBERS // table.shape[0])
+    count = -(-x.shape[0] // most)
+    rows = next((x.shape[0] // n for n in range(count, 2 * count) if x.shape[0] % n == 0), most)
     return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
 
 
-def _slice_losses(x: Tensor, table: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses `[R]`, exp(logits - max) `[R, V]` and its sums `[R, 1]`, in float32."""
-    logits = (x @ table.T).float()
-    highest = logits.amax(dim=-1, keepdim=True)
-    hit = logits.gather(1, targets[:, None])
-    shares = logits.sub_(highest).exp_()
+@fused
+def _softmax(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of logits `[R, V]`: losses `[R]`, exp(logits - max) in their type, and its sums `[R, 1]`."""
+    highest = logits.amax(dim=-1, keepdim=True).float()
+    hit = logits.gather(1, targets[:, None]).float()
+    shares = torch.exp(logits.float() - highest)
     sums = shares.sum(dim=-1, keepdim=True)
-    return (torch.log(sums) + highest - hit)[:, 0], shares, sums
+    return (torch.log(sums) + highest - hit)[:, 0], shares.to(logits.dtype), sums
