@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 GPT2_VOCABULARY = 50257
 
 Scale = Literal["5m", "10m", "25m", "50m", "100m"]
-Family = Literal["pam", "sam"]
+Family = Literal["pam", "sam", "transformer"]
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:
@@ -56,47 +56,31 @@ def require_range(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryConfig:
-    """What PAM and SAM share: sizes, the protect gate and the residual scales (section II)."""
+class ModelConfig:
+    """What every family has: sizes, rotary positions and norms."""
 
     model_type: ClassVar[str]
 
     dim: int
-    """D, the model width: complex channels in PAM, real ones in SAM."""
+    """D, the model width: complex channels in PAM, real ones elsewhere."""
     num_layers: int
-    """L, blocks; each is a gated unit followed by a memory."""
+    """L, blocks; each mixes channels in a gated unit and tokens in a memory or by attention."""
     num_heads: int
-    """H, independent memories per layer."""
+    """H, independent memories, or attention heads, per layer."""
     head_dim: int
-    """d, the width of a head; its state is d x d."""
+    """d, the width of a head."""
     vocab_size: int = GPT2_VOCABULARY
     """V, tokens in the vocabulary."""
-    expand: int = 3
-    """E, hidden width of the gated unit in units of D."""
-    protect: Literal["head", "channel"] = "head"
-    """Protect gate p: one per head (eq. 5), or one per head and channel, with gamma their mean."""
     rotary_base: float = 10000.0
     """Base of the rotary frequencies."""
-    alpha_cgu_init: float = 1.0
-    """Initial residual scale of the gated unit (eq. 2)."""
-    alpha_pam_init: float = 0.1
-    """Initial residual scale of the memory (eq. 3)."""
     norm_eps: float = 1e-6
     """Added to the mean square inside the norms."""
 
     def __post_init__(self) -> None:
-        for name in ("dim", "num_layers", "num_heads", "head_dim", "vocab_size", "expand"):
+        for name in ("dim", "num_layers", "num_heads", "head_dim", "vocab_size"):
             require_count(name, getattr(self, name))
-        require_choice("protect", self.protect, ("head", "channel"))
         require_range("rotary_base", self.rotary_base, 1.0, open_least=True)
         require_range("norm_eps", self.norm_eps, 0.0)
-        for name in ("alpha_cgu_init", "alpha_pam_init"):
-            require_range(name, getattr(self, name), -math.inf, open_least=True)
-
-    @property
-    def hidden_dim(self) -> int:
-        """Width inside the gated unit, E * D."""
-        return self.expand * self.dim
 
     @property
     def memory_dim(self) -> int:
@@ -110,10 +94,43 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryConfig(ModelConfig):
+    """What PAM and SAM add: the gated unit, the protect gate and the residual scales (section II).
+
+    A head's state is d x d.
+    """
+
+    planes: ClassVar[tuple[int, ...]]
+    """The axis that a complex array has before its last one; none in real arithmetic."""
+
+    expand: int = 3
+    """E, hidden width of the gated unit in units of D."""
+    protect: Literal["head", "channel"] = "head"
+    """Protect gate p: one per head (eq. 5), or one per head and channel, with gamma their mean."""
+    alpha_cgu_init: float = 1.0
+    """Initial residual scale of the gated unit (eq. 2)."""
+    alpha_pam_init: float = 0.1
+    """Initial residual scale of the memory (eq. 3)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("expand", self.expand)
+        require_choice("protect", self.protect, ("head", "channel"))
+        for name in ("alpha_cgu_init", "alpha_pam_init"):
+            require_range(name, getattr(self, name), -math.inf, open_least=True)
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width inside the gated unit, E * D."""
+        return self.expand * self.dim
+
+
+@dataclass(frozen=True, kw_only=True)
 class PAMConfig(MemoryConfig):
     """Phase-Associative Memory: complex embedding, gated units, memories and head."""
 
     model_type: ClassVar[str] = "pam"
+    planes: ClassVar[tuple[int, ...]] = (2,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +138,7 @@ class SAMConfig(MemoryConfig):
     """The real-valued twin of PAM: the same network with real arithmetic."""
 
     model_type: ClassVar[str] = "sam"
+    planes: ClassVar[tuple[int, ...]] = ()
 
     gated_unit: Literal["relu", "swiglu"] = "relu"
     """Gated unit: ReLU with a sigmoid gate (the paper's words) or SwiGLU (the published code)."""
@@ -128,19 +146,42 @@ class SAMConfig(MemoryConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("gated_unit", self.gated_unit, ("relu", "swiglu"))
-        require(self.head_dim % 2 == 0, "head_dim", "even (real rotary turns pairs)", self.head_dim)
+        _require_pairs(self)
 
 
-CONFIGS: dict[str, type[MemoryConfig]] = {"pam": PAMConfig, "sam": SAMConfig}
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(ModelConfig):
+    """The baseline: pre-norm blocks of softmax attention and SwiGLU, a tied head, no biases."""
+
+    model_type: ClassVar[str] = "transformer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_pairs(self)
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width inside the SwiGLU: 8/3 D to the nearest multiple of 8, and 8 at least."""
+        return 8 * max(1, round(self.dim / 3))
+
+
+def _require_pairs(config: ModelConfig) -> None:
+    even = config.head_dim % 2 == 0
+    require(even, "head_dim", "even (real rotary turns pairs)", config.head_dim)
+
+
+CONFIGS: dict[str, type[ModelConfig]] = {
+    config.model_type: config for config in (PAMConfig, SAMConfig, TransformerConfig)
+}
 
 
 def _preset(
-    family: type[MemoryConfig], dim: int, num_layers: int, num_heads: int, head_dim: int
-) -> MemoryConfig:
+    family: type[ModelConfig], dim: int, num_layers: int, num_heads: int, head_dim: int
+) -> ModelConfig:
     return family(dim=dim, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
-PRESETS: dict[str, dict[str, MemoryConfig]] = {
+PRESETS: dict[str, dict[str, ModelConfig]] = {
     "pam": {  # Table 1 of the paper
         "5m": _preset(PAMConfig, 44, 12, 2, 16),
         "10m": _preset(PAMConfig, 80, 12, 4, 16),
@@ -155,10 +196,17 @@ PRESETS: dict[str, dict[str, MemoryConfig]] = {
         "50m": _preset(SAMConfig, 496, 11, 2, 8),
         "100m": _preset(SAMConfig, 576, 16, 9, 64),
     },
+    "transformer": {  # within 1 % of PAM's parameters; heads of 64, of 32 where those were too few
+        "5m": _preset(TransformerConfig, 80, 12, 3, 32),
+        "10m": _preset(TransformerConfig, 144, 11, 4, 32),
+        "25m": _preset(TransformerConfig, 312, 8, 5, 64),
+        "50m": _preset(TransformerConfig, 440, 12, 7, 64),
+        "100m": _preset(TransformerConfig, 576, 18, 9, 64),
+    },
 }
 
 
-def model_config(record: Mapping[str, Any]) -> MemoryConfig:
+def model_config(record: Mapping[str, Any]) -> ModelConfig:
     """A model's configuration from its record; what is unknown raises `ConfigError`."""
     if not isinstance(record, Mapping):
         raise ConfigError(

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from mlx_pam.config import MemoryConfig, SAMConfig
+from mlx_pam.config import MemoryConfig, ModelConfig, SAMConfig, TransformerConfig
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 Kind = Literal["matrix", "embedding", "norm", "bias", "gate", "scale"]
@@ -37,25 +37,22 @@ class Parameter:
         return math.prod(self.shape)
 
 
-def parameter_table(config: MemoryConfig) -> dict[str, Parameter]:
+def parameter_table(config: ModelConfig) -> dict[str, Parameter]:
     """Every trainable array by its name in a checkpoint, in the order of the network."""
-    c, planes = config, () if isinstance(config, SAMConfig) else (2,)
-    features = math.prod(planes) * c.dim  # numbers per token that the decay looks at
+    if isinstance(config, TransformerConfig):
+        return _transformer_table(config)
+    return _memory_table(config)
+
+
+def _memory_table(c: MemoryConfig) -> dict[str, Parameter]:
+    features = math.prod(c.planes) * c.dim  # numbers per token that the decay looks at
     gates = c.memory_dim if c.protect == "channel" else c.num_heads
 
     def linear(m: int, n: int, parts: int = 1) -> Parameter:
-        return Parameter(
-            (*planes, parts * m, n),
-            "matrix",
-            lambda rng: _semi_unitary(rng, m, n, parts, bool(planes)),
-        )
+        return _linear(m, n, parts, planes=c.planes)
 
     table = {
-        "embedding.weight": Parameter(
-            (c.vocab_size, *planes, c.dim),
-            "embedding",
-            _normal((c.vocab_size, *planes, c.dim), LOGIT_STD / c.dim**0.5),
-        ),
+        "embedding.weight": _embedding(c, c.planes),
         "embedding_norm.scale": _constant((c.dim,), 1.0, "norm"),
     }
     for i in range(c.num_layers):
@@ -84,12 +81,29 @@ def parameter_table(config: MemoryConfig) -> dict[str, Parameter]:
     }
 
 
-def parameter_count(config: MemoryConfig) -> int:
+def _transformer_table(c: TransformerConfig) -> dict[str, Parameter]:
+    """What a branch adds is smaller by sqrt(2L), so that the depth does not set the sum's size."""
+    gain = (2 * c.num_layers) ** -0.5
+    table = {"embedding.weight": _embedding(c)}
+    for i in range(c.num_layers):
+        layer = {
+            "attention_norm.scale": _constant((c.dim,), 1.0, "norm"),
+            "attention.qkv.weight": _linear(c.memory_dim, c.dim, parts=3),
+            "attention.out.weight": _linear(c.dim, c.memory_dim, gain=gain),
+            "unit_norm.scale": _constant((c.dim,), 1.0, "norm"),
+            "unit.up_gate.weight": _linear(c.hidden_dim, c.dim, parts=2),
+            "unit.down.weight": _linear(c.dim, c.hidden_dim, gain=gain),
+        }
+        table |= {f"layers.{i}.{name}": parameter for name, parameter in layer.items()}
+    return table | {"head_norm.scale": _constant((c.dim,), 1.0, "norm")}
+
+
+def parameter_count(config: ModelConfig) -> int:
     """Trainable real numbers of the model; a complex one counts as two."""
     return sum(parameter.size for parameter in parameter_table(config).values())
 
 
-def initial_weights(config: MemoryConfig, seed: int = 0) -> dict[str, np.ndarray]:
+def initial_weights(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """The weights before training, float32, a pure function of configuration and seed.
 
     Each array has a random stream of its own, named after it, so that one more array changes no
@@ -108,6 +122,22 @@ def _stream(seed: int, name: str) -> np.random.Generator:
 def is_decayed(parameter: Parameter) -> bool:
     """Whether weight decay on matrices reaches it: no norm, bias, gate or residual scale."""
     return parameter.kind in ("matrix", "embedding")
+
+
+def _linear(
+    m: int, n: int, parts: int = 1, planes: tuple[int, ...] = (), gain: float = 1.0
+) -> Parameter:
+    """`parts` maps from n channels to m, stacked by rows."""
+    return Parameter(
+        (*planes, parts * m, n),
+        "matrix",
+        lambda rng: gain * _semi_unitary(rng, m, n, parts, bool(planes)),
+    )
+
+
+def _embedding(c: ModelConfig, planes: tuple[int, ...] = ()) -> Parameter:
+    shape = (c.vocab_size, *planes, c.dim)
+    return Parameter(shape, "embedding", _normal(shape, LOGIT_STD / c.dim**0.5))
 
 
 def _constant(shape: tuple[int, ...], value: float, kind: Kind) -> Parameter:
