@@ -16,10 +16,10 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from mlx_pam import blas
-from mlx_pam.config import MemoryConfig
-from mlx_pam.errors import CheckpointError
+from mlx_pam.config import ModelConfig
+from mlx_pam.decoder_state import checked_state, room, state_shapes
+from mlx_pam.models import Model
 from mlx_pam.models import build as build_model
-from mlx_pam.models.memory_lm import MemoryLM
 from mlx_pam.ops.loss import summed_loss, token_losses
 from mlx_pam.ops.retrieval import FORMS, retrieve
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
@@ -37,7 +37,7 @@ def can_compile() -> bool:
 class Learner:
     """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
 
-    def __init__(self, model: MemoryLM, recipe: Recipe, dtype: str = "float32"):
+    def __init__(self, model: Model, recipe: Recipe, dtype: str = "float32"):
         self.model = model
         self.dtype = DTYPES[dtype]
         self._recipe = recipe
@@ -154,7 +154,7 @@ class Learner:
         mx.eval(self._optimizer.state)
 
 
-def _step_function(model: MemoryLM) -> Callable:
+def _step_function(model: Model) -> Callable:
     """One token through the model."""
 
     def step(ids: mx.array, phases: mx.array, memories: list[mx.array]):
@@ -168,7 +168,7 @@ def _step_function(model: MemoryLM) -> Callable:
 class Decoder:
     """Texts being continued, see `mlx_pam.backend.Decoder`."""
 
-    def __init__(self, model: MemoryLM):
+    def __init__(self, model: Model):
         self.model = model
         self._memories: list[mx.array] = []
         self._positions = np.zeros(0, np.int64)
@@ -184,6 +184,7 @@ class Decoder:
             positions = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
             inside = positions < lengths[:, None]  # [B, T]
             mask = None if inside.all() else mx.array(inside)
+            memories = memories and self._with_room(memories, ids.shape[1])
             hidden, memories = self.model.hidden(
                 mx.array(ids[:, positions]), self.model.phases(positions), memories, mask
             )
@@ -197,30 +198,30 @@ class Decoder:
         return np.array((x @ table.T).astype(mx.float32))
 
     def step(self, tokens: np.ndarray) -> np.ndarray:
-        phases = self.model.phases(self._positions[:, None])  # [B, 1, 2, width]
+        phases = self.model.phases(self._positions[:, None])
         ids = mx.array(np.asarray(tokens, np.int32)[:, None])
-        logits, self._memories = self._step(ids, phases, self._memories)
         self._positions = self._positions + 1
+        self._memories = self._with_room(self._memories, int(self._positions.max()))
+        logits, self._memories = self._step(ids, phases, self._memories)
         mx.eval(logits, self._memories)
         return np.array(logits)
 
+    def _with_room(self, memories: list[mx.array], tokens: int) -> list[mx.array]:
+        """The memories with room for so many tokens; only a transformer's ever have to grow."""
+        shapes = state_shapes(self.model.config, memories[0].shape[0], room(tokens)).values()
+        return [_grown(memory, shape) for memory, shape in zip(memories, shapes, strict=True)]
+
     def state(self) -> dict[str, np.ndarray]:
+        tokens = int(self._positions.max(initial=0))
+        shapes = state_shapes(self.model.config, len(self._positions), tokens)
         memories = {
-            f"layers.{i}.memory": np.array(memory) for i, memory in enumerate(self._memories)
+            name: np.array(memory[tuple(map(slice, shape))])
+            for (name, shape), memory in zip(shapes.items(), self._memories, strict=True)
         }
         return memories | {"positions": self._positions}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        c, field = self.model.config, self.model.field
-        planes = (2,) if field.planes == 2 else ()
-        batch = len(state["positions"])
-        shape = (batch, c.num_heads, *planes, c.head_dim, c.head_dim)
-        names = [f"layers.{i}.memory" for i in range(c.num_layers)]
-        if set(state) != {*names, "positions"} or any(state[name].shape != shape for name in names):
-            raise CheckpointError(
-                f"the state must be {c.num_layers} memories of shape {shape}: it is another model's"
-            )
-        self._memories = [mx.array(state[name], mx.float32) for name in names]
+        self._memories = [mx.array(x) for x in checked_state(self.model.config, state)]
         self._positions = np.asarray(state["positions"], np.int64)
 
 
@@ -246,7 +247,7 @@ class MLXBackend:
         return f"{line}, {blas.preload()}" if device == "CPU" else line
 
     def build(
-        self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
+        self, config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> nn.Module:
         model = build_model(config)
         set_weights(model, initial_weights(config, seed) if weights is None else weights)
@@ -284,6 +285,13 @@ def set_weights(model: nn.Module, weights: Mapping[str, np.ndarray]) -> None:
     """Put named weights, already checked against `parameter_table`, into the model."""
     model.update(tree_unflatten([(name, mx.array(value)) for name, value in weights.items()]))
     mx.eval(model.parameters())
+
+
+def _grown(memory: mx.array, shape: tuple[int, ...]) -> mx.array:
+    if memory.shape == shape:
+        return memory
+    more = [(0, new - old) for new, old in zip(shape, memory.shape, strict=True)]
+    return mx.pad(memory, more)
 
 
 def _numpy(x: mx.array) -> np.ndarray:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 LEVELS = [
     {"errors", "blas", "phases"},
     {"config"},
-    {"parameters", "train_config", "data", "sampling", "stop_texts"},
+    {"parameters", "decoder_state", "train_config", "data", "sampling", "stop_texts"},
     {"checkpoint", "ops"},
     {"layers"},
     {"models"},
@@ -29,7 +29,7 @@ LEVELS = [
 ONLY = {
     "data": {"errors", "config"},
     "checkpoint": {"errors", "config", "parameters"},
-    "torch": {"errors", "config", "parameters", "train_config", "phases"},
+    "torch": {"errors", "config", "parameters", "decoder_state", "train_config", "phases"},
 }
 CONFINED = {
     "mlx": {"ops", "layers", "models", "runtime"},

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlx_pam.config import MemoryConfig
-from mlx_pam.errors import CheckpointError
+from mlx_pam.config import ModelConfig
+from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
+from mlx_pam.torch.models import Model
 from mlx_pam.torch.models import build as build_model
-from mlx_pam.torch.models.memory_lm import MemoryLM
 from mlx_pam.torch.ops.fusing import can_compile
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
 from mlx_pam.torch.ops.retrieval import FORMS, retrieve
@@ -36,7 +36,7 @@ def best_device() -> torch.device:
 class Learner:
     """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
 
-    def __init__(self, model: MemoryLM, recipe: Recipe, dtype: str = "float32"):
+    def __init__(self, model: Model, recipe: Recipe, dtype: str = "float32"):
         self.model = model
         self._recipe = recipe
         self._device = next(model.parameters()).device
@@ -125,7 +125,7 @@ class Learner:
 class Decoder:
     """Texts being continued, see `mlx_pam.backend.Decoder`."""
 
-    def __init__(self, model: MemoryLM):
+    def __init__(self, model: Model):
         self.model = model
         self._device = next(model.parameters()).device
         self._memories: list[Tensor] = []
@@ -142,6 +142,7 @@ class Decoder:
             positions = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
             inside = positions < lengths[:, None]  # [B, T]
             mask = None if inside.all() else torch.from_numpy(inside).to(self._device)
+            memories = memories and self._with_room(memories, ids.shape[1])
             hidden, memories = self.model.hidden(
                 torch.from_numpy(ids[:, positions]).to(self._device),
                 self.model.phases(positions),
@@ -158,34 +159,34 @@ class Decoder:
 
     @torch.inference_mode()
     def step(self, tokens: np.ndarray) -> np.ndarray:
-        phases = self.model.phases(self._positions[:, None])  # [B, 1, 2, width]
+        phases = self.model.phases(self._positions[:, None])
         ids = torch.from_numpy(np.asarray(tokens, np.int64)[:, None]).to(self._device)
-        hidden, self._memories = self.model.hidden(ids, phases, self._memories)
         self._positions = self._positions + 1
+        self._memories = self._with_room(self._memories, int(self._positions.max()))
+        hidden, self._memories = self.model.hidden(ids, phases, self._memories)
         return self._logits(hidden[:, -1])
 
     def _logits(self, hidden: Tensor) -> np.ndarray:
         x, table = self.model.embedding.head(hidden)
         return (x @ table.T).float().cpu().numpy()
 
+    def _with_room(self, memories: list[Tensor], tokens: int) -> list[Tensor]:
+        """The memories with room for so many tokens; only a transformer's ever have to grow."""
+        shapes = state_shapes(self.model.config, len(memories[0]), room(tokens)).values()
+        return [_grown(memory, shape) for memory, shape in zip(memories, shapes, strict=True)]
+
     def state(self) -> dict[str, np.ndarray]:
+        tokens = int(self._positions.max(initial=0))
+        shapes = state_shapes(self.model.config, len(self._positions), tokens)
         memories = {
-            f"layers.{i}.memory": memory.cpu().numpy() for i, memory in enumerate(self._memories)
+            name: memory[tuple(map(slice, shape))].cpu().numpy().copy()
+            for (name, shape), memory in zip(shapes.items(), self._memories, strict=True)
         }
         return memories | {"positions": self._positions}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        c, field = self.model.config, self.model.field
-        planes = (2,) if field.planes == 2 else ()
-        batch = len(state["positions"])
-        shape = (batch, c.num_heads, *planes, c.head_dim, c.head_dim)
-        names = [f"layers.{i}.memory" for i in range(c.num_layers)]
-        if set(state) != {*names, "positions"} or any(state[name].shape != shape for name in names):
-            raise CheckpointError(
-                f"the state must be {c.num_layers} memories of shape {shape}: it is another model's"
-            )
-        arrays = [torch.from_numpy(np.array(state[name], np.float32)) for name in names]
-        self._memories = [array.to(self._device) for array in arrays]
+        arrays = checked_state(self.model.config, state)
+        self._memories = [torch.from_numpy(array).to(self._device) for array in arrays]
         self._positions = np.asarray(state["positions"], np.int64)
 
 
@@ -206,7 +207,7 @@ class TorchBackend:
         return f"PyTorch {torch.__version__} on {where} ({platform.machine()})"
 
     def build(
-        self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
+        self, config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> nn.Module:
         model = build_model(config).to(best_device())
         set_weights(model, initial_weights(config, seed) if weights is None else weights)
@@ -256,6 +257,14 @@ def _arithmetic(device: torch.device, dtype: torch.dtype) -> contextlib.Abstract
     if dtype == torch.float32:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype)
+
+
+def _grown(memory: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if memory.shape == shape:
+        return memory
+    larger = memory.new_zeros(shape)
+    larger[tuple(map(slice, memory.shape))] = memory
+    return larger
 
 
 def _numpy(x: Tensor) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""The baseline: a pre-norm transformer with rotary positions, SwiGLU and a tied head."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlx_pam.config import TransformerConfig
+from mlx_pam.phases import paired_rotation
+from mlx_pam.torch.layers.attention import Attention, Cache, Position, SwiGLU
+from mlx_pam.torch.layers.real import RealEmbedding, RealNorm
+
+
+class TransformerBlock(nn.Module):
+    """z + Attention(norm(z)), then z + SwiGLU(norm(z))."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.attention_norm = RealNorm(config.dim, config.norm_eps)
+        self.attention = Attention(config)
+        self.unit_norm = RealNorm(config.dim, config.norm_eps)
+        self.unit = SwiGLU(config.dim, config.hidden_dim)
+
+    def forward(
+        self,
+        z: Tensor,
+        position: Position,
+        cache: Cache | None = None,
+        visible: Tensor | None = None,
+    ) -> tuple[Tensor, Cache]:
+        y, cache = self.attention(self.attention_norm(z), position, cache, visible)
+        z = z + y
+        return z + self.unit(self.unit_norm(z)), cache
+
+
+class TransformerLM(nn.Module):
+    """logits = <E, norm(z)>, z the residual stream: `[B, T]` token ids -> `[B, T, V]`."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        self.embedding = RealEmbedding(config.vocab_size, config.dim)
+        self.layers = nn.ModuleList(TransformerBlock(config) for _ in range(config.num_layers))
+        self.head_norm = RealNorm(config.dim, config.norm_eps)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits `[B, T, V]` of a text from its beginning."""
+        hidden, _ = self.hidden(ids, self.phases(np.arange(ids.shape[1])))
+        x, table = self.embedding.head(hidden)
+        return x @ table.T
+
+    def phases(self, positions: np.ndarray) -> Position:
+        """The rotation at positions `[..., T]`, and the positions, which the caches go by."""
+        rotation = paired_rotation(positions, self.config.head_dim, self.config.rotary_base)
+        device = self.embedding.weight.device
+        places = torch.from_numpy(np.asarray(positions, np.int64))
+        return torch.from_numpy(rotation).to(device), places.to(device)
+
+    def hidden(
+        self,
+        ids: Tensor,
+        phases: Position,
+        memories: list[Tensor] | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What the tied head reads, `[B, T, D]`, and each layer's keys and values, in one list.
+
+        memories: keys and values `[B, H, C, d]` of each layer, with room for the tokens of ids,
+        which are written into them.
+        mask: `[B, T]`, False where a token is padding. It asks for nothing here: padding comes last
+        in a row, where no token looks, and the row's next token takes its slot.
+        """
+        z, after = self.embedding(ids), []
+        caches, visible = [None] * len(self.layers), None
+        if memories:
+            caches = list(zip(memories[::2], memories[1::2], strict=True))
+            slots = torch.arange(memories[0].shape[2], device=ids.device)
+            hides = (slots > phases[1][..., None])[..., None, :, :]  # [..., 1, T, C]
+            visible = z.new_zeros(hides.shape).masked_fill_(hides, -torch.inf)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            z, cache = layer(z, phases, cache, visible)
+            after.extend(cache)
+        return self.head_norm(z), after
