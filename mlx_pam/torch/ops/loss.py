@@ -12,7 +12,9 @@ from torch import Tensor
 
 from mlx_pam.torch.ops.fusing import fused
 
-SLICE_NUMBERS = 1 << 24  # logits alive at once: 64 MB in float32
+# Logits alive at once: as many as stay in a CPU's cache; a GPU wants larger products.
+SLICE_NUMBERS = {"cpu": 1 << 23}
+SLICE_NUMBERS_GPU = 1 << 26
 
 
 @torch.no_grad()
@@ -42,7 +44,11 @@ class _SummedLoss(torch.autograd.Function):
             losses, shares, sums = _softmax(x[rows] @ table.T, targets[rows])
             total += losses.sum()
             dx[rows] = (shares @ table) / sums - table[targets[rows]]
-            dtable += shares.T @ (x[rows] / sums).to(x.dtype)
+            weighted = (x[rows] / sums).to(x.dtype)
+            if x.dtype == torch.float32:
+                dtable.addmm_(shares.T, weighted)
+            else:
+                dtable += shares.T @ weighted
         dtable.index_add_(0, targets, x.float(), alpha=-1)
         ctx.save_for_backward(dx, dtable)
         ctx.dtype = table.dtype
@@ -56,7 +62,7 @@ class _SummedLoss(torch.autograd.Function):
 
 def _slices(x: Tensor, table: Tensor) -> Iterator[slice]:
     """Equal ones where N allows it, since each length is a shape to compile for."""
-    most = max(1, SLICE_NUMBERS // table.shape[0])
+    most = max(1, SLICE_NUMBERS.get(x.device.type, SLICE_NUMBERS_GPU) // table.shape[0])
     count = -(-x.shape[0] // most)
     rows = next((x.shape[0] // n for n in range(count, 2 * count) if x.shape[0] % n == 0), most)
     return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
