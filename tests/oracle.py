@@ -1,4 +1,4 @@
-"""What PAM and SAM compute, in complex128 NumPy, token by token, with nothing of ours imported.
+"""What the models compute, in complex128 NumPy, token by token, with nothing of ours imported.
 
     S_t = gamma_t S_{t-1} + v_t k_t^H        y_t = S_t q_t        gamma_t = exp(log_decay_t)
 
@@ -127,11 +127,13 @@ def relative_error(found: Array, expected: Array) -> float:
 
 
 def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
-    """[B, T] ids -> [B, T, V] float64 logits of PAM or SAM, from the checkpoint's arrays by name.
+    """[B, T] ids -> [B, T, V] float64 logits of a model, from the checkpoint's arrays by name.
 
-    `config` is anything with the attributes of a model's configuration. Both models are one text
+    `config` is anything with the attributes of a model's configuration. PAM and SAM are one text
     here: complex arithmetic in PAM, real in SAM.
     """
+    if config.model_type == "transformer":
+        return _transformer_logits(config, weights, ids)
     is_complex = config.model_type == "pam"
     model = _Model(config, weights, is_complex)
     ids = np.asarray(ids)
@@ -148,6 +150,19 @@ def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
         )
     z = model.norm("head_norm", z @ model.matrix("head.weight").T)
     return (z @ embedding.conj().T).real
+
+
+def _transformer_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
+    model = _Model(config, weights, is_complex=False)
+    embedding = model.matrix("embedding.weight")  # [V, D]
+    z = embedding[np.asarray(ids)]  # [B, T, D]
+    for i in range(config.num_layers):
+        name = f"layers.{i}"
+        z = z + model.attention(f"{name}.attention", model.norm(f"{name}.attention_norm", z))
+        x = model.norm(f"{name}.unit_norm", z)
+        up, gate = np.split(x @ model.matrix(f"{name}.unit.up_gate.weight").T, 2, axis=-1)
+        z = z + (up * gate * _sigmoid(gate)) @ model.matrix(f"{name}.unit.down.weight").T
+    return model.norm("head_norm", z) @ embedding.T
 
 
 class _Model:
@@ -191,6 +206,18 @@ class _Model:
         q, k = self.rotate(q) * dim**-0.5, self.rotate(k)
         gamma, keep = self.gates(name, x)  # [B, T, H], [B, T, H, 1 or d]
         y, _ = _retrieve(q, k, keep * v, gamma, None)
+        return y.reshape(batch, time, heads * dim) @ self.matrix(f"{name}.out.weight").T
+
+    def attention(self, name: str, x: Array) -> Array:
+        batch, time, _ = x.shape
+        heads, dim = self.config.num_heads, self.config.head_dim
+        qkv = x @ self.matrix(f"{name}.qkv.weight").T
+        q, k, v = np.moveaxis(qkv.reshape(batch, time, 3, heads, dim), 2, 0)  # [B, T, H, d]
+        q, k = self.rotate(q), self.rotate(k)
+        y = np.zeros_like(v)
+        for b, t, h in np.ndindex(batch, time, heads):
+            weights = np.exp(k[b, : t + 1, h] @ q[b, t, h] / dim**0.5)
+            y[b, t, h] = weights @ v[b, : t + 1, h] / weights.sum()
         return y.reshape(batch, time, heads * dim) @ self.matrix(f"{name}.out.weight").T
 
     def gates(self, name: str, x: Array) -> tuple[Array, Array]:

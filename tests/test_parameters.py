@@ -8,11 +8,9 @@ import math
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PRESETS, PAMConfig, SAMConfig
-from mlx_pam.models import build
+from mlx_pam.config import PRESETS, PAMConfig, SAMConfig, TransformerConfig
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_count, parameter_table
 
 PUBLISHED_COUNTS = {
@@ -46,6 +44,18 @@ def test_counts_are_the_published_ones(scale, count):
     assert parameter_count(PRESETS["pam"][scale]) == closed_form(PRESETS["pam"][scale])
 
 
+@pytest.mark.parametrize("scale", PUBLISHED_COUNTS)
+def test_the_transformer_has_the_parameters_of_pam(scale):
+    c, pam = PRESETS["transformer"][scale], PRESETS["pam"][scale]
+    assert parameter_count(c) == pytest.approx(parameter_count(pam), rel=0.01)
+    attention = 4 * c.dim * c.num_heads * c.head_dim
+    unit = 3 * c.dim * c.hidden_dim
+    block = attention + unit + 2 * c.dim
+    assert parameter_count(c) == c.vocab_size * c.dim + c.num_layers * block + c.dim
+    assert c.hidden_dim % 8 == 0
+    assert abs(c.hidden_dim - 8 / 3 * c.dim) <= 4
+
+
 @pytest.mark.parametrize("family", PRESETS)
 @pytest.mark.parametrize("scale", PUBLISHED_COUNTS)
 def test_every_preset_has_about_the_size_of_its_name(family, scale):
@@ -54,16 +64,25 @@ def test_every_preset_has_about_the_size_of_its_name(family, scale):
     )
 
 
-@pytest.mark.parametrize("protect", ["head", "channel"])
-@pytest.mark.parametrize("family", [PAMConfig, SAMConfig])
-def test_trainable_tensors_are_those_of_the_table(family, protect):
-    """No rotary angle, no mask: what MLX would train is exactly the list, and all of it is real."""
-    config = family(**TINY, protect=protect)
-    trainable = dict(tree_flatten(build(config).trainable_parameters()))
+@pytest.mark.parametrize(
+    "config",
+    [
+        PAMConfig(**TINY),
+        PAMConfig(**TINY, protect="channel"),
+        SAMConfig(**TINY),
+        SAMConfig(**TINY, protect="channel"),
+        SAMConfig(**TINY, gated_unit="swiglu"),
+        TransformerConfig(**TINY),
+    ],
+    ids=str,
+)
+def test_trainable_tensors_are_those_of_the_table(backend, config):
+    """No rotary angle, no mask: what would be trained is exactly the list, and all of it real."""
+    trainable = backend.weights(backend.build(config))
     assert {name: value.shape for name, value in trainable.items()} == {
         name: parameter.shape for name, parameter in parameter_table(config).items()
     }
-    assert {value.dtype for value in trainable.values()} == {mx.float32}
+    assert {value.dtype for value in trainable.values()} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize(("m", "n"), [(36, 12), (12, 36), (12, 12)])
@@ -113,7 +132,7 @@ def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
     assert losses.mean().item() == pytest.approx(math.log(50257), abs=0.1)
 
 
-@pytest.mark.parametrize("family", PRESETS)
+@pytest.mark.parametrize("family", ["pam", "sam"])
 @pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
 def test_activations_keep_their_rms_through_every_map_and_layer(family, scale):
     """At the start the projections neither shrink nor blow up what passes, whatever the depth."""
@@ -137,3 +156,29 @@ def test_activations_keep_their_rms_through_every_map_and_layer(family, scale):
         z, _ = layer(z, phases, None, None, "auto")
         assert before <= rms(z) < 2 * before
     assert rms(z) < 6
+
+
+@pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
+def test_a_transformers_maps_keep_the_rms_and_its_sum_does_not_grow_with_depth(scale):
+    """A branch's last map is smaller by sqrt(2L), so 2L of them add up to about one."""
+    config = PRESETS["transformer"][scale]
+    model = get_backend("mlx").build(config)
+    ids = mx.array(np.random.default_rng(1).integers(config.vocab_size, size=(1, 64)))
+    phases = model.phases(np.arange(64))
+    gain = (2 * config.num_layers) ** -0.5
+
+    def rms(z: mx.array) -> float:
+        return mx.square(z).mean().sqrt().item()
+
+    noise = mx.random.normal((64, config.num_heads, config.head_dim), key=mx.random.key(0))
+    wide = mx.random.normal((64, config.hidden_dim), key=mx.random.key(1))
+    z = model.embedding(ids)
+    for layer in model.layers:
+        assert rms(layer.attention.qkv(layer.attention_norm(z))) == pytest.approx(1.0, rel=0.15)
+        assert rms(layer.unit.up_gate(layer.unit_norm(z))) == pytest.approx(1.0, rel=0.15)
+        assert rms(layer.attention.out(noise)) == pytest.approx(gain, rel=0.15)
+        assert rms(layer.unit.down(wide)) == pytest.approx(gain, rel=0.15)
+        before = rms(z)
+        z, _ = layer(z, phases)
+        assert 0.9 * before < rms(z) < before + 2 * gain
+    assert 0.3 < rms(z) < 1.5

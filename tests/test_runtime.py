@@ -8,13 +8,17 @@ import numpy as np
 import oracle
 import pytest
 
-from mlx_pam.config import PAMConfig, SAMConfig
+from mlx_pam.backend import get_backend
+from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.decoder_state import ROOM_STEP, state_shapes
 from mlx_pam.errors import CheckpointError
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
 from mlx_pam.train_config import RECIPES
 
 SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 60}
-PAM, SAM = PAMConfig(**SIZES), SAMConfig(**SIZES)
+PAM = PAMConfig(**SIZES)
+FAMILIES = {"pam": PAM, "sam": SAMConfig(**SIZES), "transformer": TransformerConfig(**SIZES)}
+every_family = pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
 RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], clip_norm=0.5, weight_decay=0.1)
 
 
@@ -29,7 +33,7 @@ def oracle_loss(config, weights, batch) -> float:
     return -np.take_along_axis(log_probabilities, batch[:, 1:, None], axis=-1).sum()
 
 
-@pytest.mark.parametrize("config", [PAM, SAM], ids=["pam", "sam"])
+@every_family
 def test_losses_in_training_and_in_evaluation_are_the_oracles(backend, config):
     batch = windows(0)
     learner = backend.Learner(backend.build(config, seed=3), RECIPE, "float32")
@@ -95,7 +99,7 @@ def test_a_discarded_gradient_leaves_no_trace(backend):
     assert learner.gradient_norm() == expected
 
 
-@pytest.mark.parametrize("config", [PAM, SAM], ids=["pam", "sam"])
+@every_family
 def test_bfloat16_arithmetic_keeps_float32_masters_and_about_the_loss(backend, config):
     batch = windows(0)
     learner = backend.Learner(backend.build(config, seed=3), RECIPE, "bfloat16")
@@ -108,15 +112,26 @@ def test_bfloat16_arithmetic_keeps_float32_masters_and_about_the_loss(backend, c
     assert all(not np.array_equal(before[name], after[name]) for name in after if "weight" in name)
 
 
-def test_restored_weights_and_moments_continue_to_the_bit(backend):
-    whole = backend.Learner(backend.build(PAM, seed=3), RECIPE, "float32")
+@every_family
+def test_a_batch_that_is_repeated_is_learned(backend, config):
+    learner = backend.Learner(backend.build(config, seed=3), RECIPE, "float32")
+    losses = []
+    for _ in range(30):
+        losses.append(learner.gradient(windows(0), 132))
+        learner.update(1e-2)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@every_family
+def test_restored_weights_and_moments_continue_to_the_bit(backend, config):
+    whole = backend.Learner(backend.build(config, seed=3), RECIPE, "float32")
     losses = []
     for step in range(4):
         losses.append(whole.gradient(windows(step), 132))
         whole.update(1e-2)
         if step == 1:
             weights, optimizer = whole.weights(), whole.optimizer()
-    second = backend.Learner(backend.build(PAM, seed=9), RECIPE, "float32")
+    second = backend.Learner(backend.build(config, seed=9), RECIPE, "float32")
     second.restore(weights, optimizer)
     for step in (2, 3):
         assert second.gradient(windows(step), 132) == losses[step]
@@ -125,7 +140,7 @@ def test_restored_weights_and_moments_continue_to_the_bit(backend):
         assert np.array_equal(value, second.weights()[name]), name
 
 
-@pytest.mark.parametrize("config", [PAM, SAM], ids=["pam", "sam"])
+@every_family
 def test_prefill_and_steps_are_the_full_pass_for_rows_of_any_length(backend, config):
     texts = [
         windows(0, 1, 40)[0].tolist(),
@@ -150,22 +165,62 @@ def test_prefill_and_steps_are_the_full_pass_for_rows_of_any_length(backend, con
         assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
 
 
-def test_a_prompt_longer_than_one_prefill_piece_is_read_whole(backend):
-    prompts = [windows(0, 1, 2500)[0].tolist(), windows(1, 1, 1023)[0].tolist()]
-    weights = initial_weights(PAM, 3)
-    logits = backend.Decoder(backend.build(PAM, weights)).prefill(prompts)
-    for row, prompt in enumerate(prompts):
-        expected = oracle.model_logits(PAM, weights, np.array([prompt]))[0, -1]
-        assert oracle.relative_error(logits[row], expected) < 2e-5
+@every_family
+def test_a_prompt_longer_than_one_prefill_piece_is_read_whole(backend, config):
+    texts = [windows(0, 1, 2560)[0], windows(1, 1, 1023)[0]]
+    prompts = [text[:-2].tolist() for text in texts]
+    weights = initial_weights(config, 3)
+    decoder = backend.Decoder(backend.build(config, weights))
+    logits = [decoder.prefill(prompts)]
+    logits += [decoder.step(np.array([text[at] for text in texts])) for at in (-2, -1)]
+    for row, text in enumerate(texts):
+        expected = oracle.model_logits(config, weights, text[None])[0, -3:]
+        assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
 
 
-def test_a_state_moves_to_another_decoder_and_another_models_is_refused(backend):
-    first = backend.Decoder(backend.build(PAM, seed=3))
-    first.prefill([[1, 2, 3], [4]])
-    second = backend.Decoder(backend.build(PAM, seed=3))
-    second.restore(first.state())
-    tokens = np.array([5, 6])
-    assert np.array_equal(first.step(tokens), second.step(tokens))
-    other = backend.Decoder(backend.build(dataclasses.replace(PAM, head_dim=4)))
-    with pytest.raises(CheckpointError, match="another model"):
-        other.restore(first.state())
+@every_family
+def test_steps_go_on_past_the_room_that_was_made_at_first(backend, config):
+    texts = windows(0, 2, 2 * ROOM_STEP + 8)
+    weights = initial_weights(config, 3)
+    decoder = backend.Decoder(backend.build(config, weights))
+    first = ROOM_STEP - 4
+    logits = [decoder.prefill([texts[0, :first].tolist(), texts[1, : first - 9].tolist()])]
+    for at in range(first, texts.shape[1]):
+        logits.append(decoder.step(texts[[0, 1], [at, at - 9]]))
+    for row, text in enumerate((texts[0], texts[1, :-9])):
+        expected = oracle.model_logits(config, weights, text[None])[0, -len(logits) :]
+        assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
+
+
+@every_family
+@pytest.mark.parametrize("other", ["mlx", "torch"])
+def test_a_state_moves_to_another_decoder_and_keeps_what_it_was(backend, config, other):
+    weights = initial_weights(config, 3)
+    first = backend.Decoder(backend.build(config, weights))
+    first.prefill([windows(1, 1, 300)[0].tolist(), [4]])
+    state, tokens = first.state(), np.array([[5, 6], [7, 8]])
+    shapes = state_shapes(config, 2, 301)
+    assert {name: array.shape for name, array in state.items()} == shapes | {"positions": (2,)}
+    saved = {name: array.copy() for name, array in state.items()}
+    expected = [first.step(row) for row in tokens]
+    assert all(np.array_equal(state[name], array) for name, array in saved.items())
+    other = get_backend(other)
+    second = other.Decoder(other.build(config, weights))
+    for _ in range(2):
+        second.restore(state)
+        for row, logits in zip(tokens, expected, strict=True):
+            if other.name == backend.name:
+                assert np.array_equal(second.step(row), logits)
+            else:
+                assert oracle.relative_error(second.step(row), logits) < 1e-5
+
+
+@every_family
+def test_the_state_of_another_model_is_refused(backend, config):
+    decoder = backend.Decoder(backend.build(config, seed=3))
+    decoder.prefill([[1, 2, 3], [4]])
+    state = decoder.state()
+    for change in ({"head_dim": 4}, {"num_layers": 1}, {"num_layers": 3}):
+        other = backend.Decoder(backend.build(dataclasses.replace(config, **change)))
+        with pytest.raises(CheckpointError, match="another model"):
+            other.restore(state)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PAMConfig
+from mlx_pam.config import ModelConfig, PAMConfig, TransformerConfig
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.parameters import initial_weights
@@ -16,11 +16,12 @@ from mlx_pam.train_config import RECIPES
 
 # alpha_pam_init 1: the memories of random weights weigh as much as the gated units
 TINY = PAMConfig(dim=16, num_layers=2, num_heads=2, head_dim=8, alpha_pam_init=1.0)
+TINY_TRANSFORMER = TransformerConfig(dim=32, num_layers=2, num_heads=2, head_dim=16)
 
 
-def random_checkpoint(folder: Path) -> Path:
+def random_checkpoint(folder: Path, config: ModelConfig = TINY) -> Path:
     """A checkpoint with the initial weights."""
-    return checkpoint.save(folder, TINY, initial_weights(TINY, seed=0))
+    return checkpoint.save(folder, config, initial_weights(config, seed=0))
 
 
 def overfitted(text: str, steps: int) -> LanguageModel:

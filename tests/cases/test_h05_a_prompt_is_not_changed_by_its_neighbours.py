@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tiny_models import random_checkpoint
+from tiny_models import TINY, TINY_TRANSFORMER, random_checkpoint
 
 from mlx_pam import generate, load
 from mlx_pam.generate import Generation
@@ -14,9 +14,15 @@ LENGTHS = (1, 7, 40, 200)
 GREEDY = {"temperature": 0, "max_tokens": 20, "logprobs": True}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> LanguageModel:
-    return load(random_checkpoint(tmp_path_factory.mktemp("h05") / "model"))
+@pytest.fixture(scope="module", params=["mlx", "torch"])
+def backend_name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[TINY, TINY_TRANSFORMER], ids=lambda c: c.model_type)
+def model(request, backend_name, tmp_path_factory) -> LanguageModel:
+    path = random_checkpoint(tmp_path_factory.mktemp("h05") / "model", request.param)
+    return load(path, backend_name)
 
 
 @pytest.fixture(scope="module")
