@@ -1,0 +1,45 @@
+"""Memory of this process: what it holds, the most it has held, and giving back what is free."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+import resource
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+
+
+def resident_bytes() -> int | None:
+    """What the process holds now; None where the system does not say."""
+    return _status("VmRSS")
+
+
+def peak_bytes() -> int:
+    """The most that the process has held since it began, or since `forget_peak`."""
+    peak = _status("VmHWM")
+    if peak is not None:
+        return peak
+    unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss: bytes there, else KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def forget_peak() -> None:
+    """Count the peak from here on, so that compiling is not in it; Linux alone can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def give_back() -> None:
+    """Return freed memory to the system, for the processes that take the next turns."""
+    if platform.system() == "Linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _status(field: str) -> int | None:
+    if not STATUS.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+    return int(lines[field].split()[0]) * 1024 if field in lines else None
