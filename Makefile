@@ -3,6 +3,7 @@
 # Works with GNU make 3.81 (macOS) and later. PYTHON=... chooses the interpreter.
 
 VENV ?= .venv
+EXTRAS ?= dev
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -45,11 +46,11 @@ test: lint
 test-slow: lint
 	$(BIN)/python -m pytest -m ''
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(VENV)/.dev
+format: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -67,9 +68,9 @@ $(VENV)/.package: pyproject.toml $(BIN)/python
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(BIN)/python
+$(VENV)/.extras-$(EXTRAS): pyproject.toml $(BIN)/python
 	@echo 'installing mlx_pam and what its tests need into $(VENV) ...'
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[$(EXTRAS)]'
 	@touch $@ $(VENV)/.package
 
 $(BIN)/python:
