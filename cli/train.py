@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlx_pam import processes
 from mlx_pam.cli import EXIT_INTERRUPT
 from mlx_pam.cli.arguments import parse
 from mlx_pam.train_config import TrainConfig
@@ -14,6 +15,8 @@ def run(argv: list[str]) -> int:
     from mlx_pam.training.loop import train  # heavy: help does without
 
     result = train(config)
+    if not processes.is_main():
+        return 0  # the main process answers for all
     if config.json:
         print(to_json(result.to_dict()))
     return EXIT_INTERRUPT if result.status == "interrupted" else 0

@@ -5,20 +5,25 @@ from __future__ import annotations
 import importlib.util
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mlx_pam import blas
+from mlx_pam import blas, processes
 from mlx_pam.config import MemoryConfig, require_choice
 from mlx_pam.errors import BackendError
 from mlx_pam.train_config import Recipe
 
 Weights = dict[str, np.ndarray]
+T = TypeVar("T")
 
 
 class Learner(Protocol):
-    """A model in training: gradients are accumulated, looked at, and then applied or dropped."""
+    """A model in training: gradients are accumulated, looked at, and then applied or dropped.
+
+    Where several processes share a run, each makes every call with the same arguments and gets the
+    same answer; `weights` and `optimizer` are answered in the main process.
+    """
 
     model: Any
 
@@ -65,6 +70,19 @@ class Decoder(Protocol):
         """Take up what `state` returned."""
 
 
+class Team(Protocol):
+    """The processes that share a run; every one of them makes every call, in the same order."""
+
+    def any_of(self, flag: bool) -> bool:
+        """Whether the flag is True in any process."""
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """What work() returns, or the `MlxPamError` that it raises, in the main process alone."""
+
+    def main_first(self, work: Callable[[], T]) -> T:
+        """work() in each process; the others begin when the main one has done it."""
+
+
 class Backend(Protocol):
     """What an array library offers to the rest of the package."""
 
@@ -73,6 +91,7 @@ class Backend(Protocol):
     """One line for the start of a run: library, version, device, and the BLAS on a CPU."""
     forms: tuple[str, ...]
     """Forms of retrieval that run here."""
+    team: Team
     Learner: Callable[[Any, Recipe, str], Learner]
     Decoder: Callable[[Any], Decoder]
 
@@ -94,18 +113,25 @@ class Backend(Protocol):
         """Most bytes that the process has held so far."""
 
 
-def get_backend(name: str = "auto") -> Backend:
+def get_backend(name: str = "auto", parallel: str | None = None) -> Backend:
     """The backend of that name; `auto` takes the best that this machine has.
 
-    Raises `BackendError` when one that was asked for by name is not installed.
+    parallel: "ddp" or "fsdp", how the processes that a launcher started share a run; by default
+    each works by itself. Raises `BackendError` when a backend that was asked for by name is not
+    installed.
     """
     require_choice("backend", name, ("auto", "mlx", "torch"))
     if (_automatic() if name == "auto" else name) == "torch":
         _require_installed("torch", "pip install 'mlx_pam[torch]'")
         from mlx_pam.torch.runtime import TorchBackend
 
-        return TorchBackend()
+        return TorchBackend(parallel)
     _require_installed("mlx", "pip install mlx (on Linux: 'mlx[cpu]')")
+    if parallel and processes.count() > 1:
+        raise BackendError(
+            f"backend mlx trains in one process, got {processes.count()}: take --backend torch, "
+            "or start without torchrun"
+        )
     blas.preload()  # before anything imports mlx
     from mlx_pam.runtime import MLXBackend
 
@@ -113,9 +139,12 @@ def get_backend(name: str = "auto") -> Backend:
 
 
 def _automatic() -> str:
-    """MLX where Metal is; elsewhere torch, for CUDA and as the faster one on a CPU; else MLX."""
+    """MLX where Metal is; elsewhere torch, for CUDA and as the faster one on a CPU; else MLX.
+
+    Torch too where several processes work together.
+    """
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
-    if apple and importlib.util.find_spec("mlx"):
+    if apple and processes.count() == 1 and importlib.util.find_spec("mlx"):
         return "mlx"
     return "torch" if importlib.util.find_spec("torch") else "mlx"
 

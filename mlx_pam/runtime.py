@@ -15,7 +15,7 @@ import mlx.optimizers as optim
 import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
-from mlx_pam import blas
+from mlx_pam import blas, processes
 from mlx_pam.config import ModelConfig
 from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.models import Model
@@ -229,6 +229,7 @@ class MLXBackend:
     """MLX on this machine's Metal GPU, CUDA GPU or CPU, see `mlx_pam.backend.Backend`."""
 
     name = "mlx"
+    team = processes.Alone()
     forms = tuple(FORMS)
     Learner = Learner
     Decoder = Decoder

@@ -105,7 +105,7 @@ class TrainConfig:
     seq_len: int = 512
     """T, tokens in a window."""
     batch_size: int = 8
-    """Windows in a micro-batch: what is in memory at once."""
+    """Windows in a micro-batch: what is in memory at once, of all processes together."""
     accumulate: int = 1
     """Micro-batches in an update; batch 2 x 4 trains as 8 x 1 does, in a quarter of the memory."""
     recipe: Literal["tuned", "canonical"] = "tuned"
@@ -122,6 +122,8 @@ class TrainConfig:
     """Decides the initial weights, the order of the data and the samples."""
     backend: Literal["auto", "mlx", "torch"] = "auto"
     """Array library that does the work."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """Under torchrun: ddp, the whole model in each process; fsdp, a part, for what is too large."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the arithmetic; the weights themselves are kept in float32."""
     eval_every: int = 500
@@ -151,6 +153,7 @@ class TrainConfig:
         require_choice("protect", self.protect, ("head", "channel"))
         require_choice("recipe", self.recipe, tuple(RECIPES))
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
+        require_choice("parallel", self.parallel, ("ddp", "fsdp"))
         require_choice("dtype", self.dtype, ("float32", "bfloat16"))
         text = isinstance(self.data, str) and self.data.strip()
         require(bool(text), "data", "the name of a corpus", self.data)

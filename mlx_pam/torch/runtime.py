@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mlx_pam import processes
 from mlx_pam.config import ModelConfig
 from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
+from mlx_pam.torch import distributed
+from mlx_pam.torch.arrays import named_arrays, named_weights, set_weights, tensor_like, to_numpy
 from mlx_pam.torch.models import Model
 from mlx_pam.torch.models import build as build_model
 from mlx_pam.torch.ops.fusing import can_compile
@@ -27,10 +30,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def best_device() -> torch.device:
-    """CUDA, else Apple's MPS, else the CPU."""
+    """CUDA, else Apple's MPS, which does not talk to other processes, else the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    mps = torch.backends.mps.is_available() and distributed.size() == 1
+    return torch.device("mps" if mps else "cpu")
 
 
 class Learner:
@@ -56,9 +60,11 @@ class Learner:
             fused=True,
         )
         self._phases: dict[int, Tensor] = {}
+        self._targets = 0  # in the accumulated gradient
         if can_compile(self._device.type):
             for layer in model.layers:  # one trace of the block serves them all
                 layer.compile(dynamic=False)
+        self._hidden = distributed.spread(model)
 
     def _rows(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """What the head reads, `[BT, E]`, its table, in the type of the arithmetic, and targets."""
@@ -67,19 +73,21 @@ class Learner:
         if time not in self._phases:
             self._phases[time] = self.model.phases(np.arange(time))
         with _arithmetic(self._device, self._dtype):
-            hidden, _ = self.model.hidden(ids[:, :-1], self._phases[time])
+            hidden, _ = self._hidden(ids[:, :-1], self._phases[time])
         x, table = self.model.embedding.head(hidden)
         x = x.reshape(-1, x.shape[-1]).to(self._dtype)
         return x, table.to(self._dtype), ids[:, 1:].reshape(-1)
 
     def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
-        loss = summed_loss(*self._rows(batch))
-        (loss / total_tokens).backward()
-        return loss.item()
+        self._targets += batch[:, 1:].size
+        with distributed.reduction(self._hidden, due=self._targets == total_tokens):
+            loss = summed_loss(*self._rows(distributed.share(batch)))
+            (loss / (total_tokens / distributed.size())).backward()  # the mean over processes
+        return distributed.total(loss.item())
 
     def gradient_norm(self) -> float:
         norms = [parameter.grad.norm() for parameter in self.model.parameters()]
-        return torch.stack(norms).norm().item()
+        return distributed.whole(torch.stack(norms).norm()).item()
 
     def update(self, lr: float) -> None:
         nn.utils.clip_grad_norm_(self.model.parameters(), self._recipe.clip_norm)
@@ -89,36 +97,39 @@ class Learner:
         self.discard()
 
     def discard(self) -> None:
+        self._targets = 0
         self._optimizer.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def evaluate(self, batch: np.ndarray, mask: np.ndarray) -> float:
-        losses = token_losses(*self._rows(batch))
-        return float(losses.cpu().numpy().astype(np.float64)[mask.reshape(-1)].sum())
+        losses = token_losses(*self._rows(distributed.share(batch))).cpu().numpy()
+        inside = distributed.share(mask).reshape(-1)
+        return distributed.total(float(losses.astype(np.float64)[inside].sum()))
 
     def weights(self) -> dict[str, np.ndarray]:
         return named_weights(self.model)
 
     def optimizer(self) -> dict[str, np.ndarray]:
         steps, record = 0, {}
-        for name, parameter in self.model.named_parameters():
-            moments = self._optimizer.state.get(parameter, {})
-            steps = int(moments.get("step", 0))
-            for moment in ("exp_avg", "exp_avg_sq"):
-                value = moments.get(moment, torch.zeros_like(parameter))
-                record[f"{moment}.{name}"] = value.detach().cpu().numpy().copy()
+        for moment in ("exp_avg", "exp_avg_sq"):
+            values = {}
+            for name, parameter in distributed.parameters(self.model):
+                moments = self._optimizer.state.get(parameter, {})
+                steps = int(moments.get("step", 0))
+                values[name] = moments.get(moment, torch.zeros_like(parameter))
+            arrays = named_arrays(self.model, values.items())
+            record |= {f"{moment}.{name}": array for name, array in arrays.items()}
         return {"step": np.array(steps, np.int64)} | record
 
     def restore(
         self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]
     ) -> None:
         set_weights(self.model, weights)
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in distributed.parameters(self.model):
             device = parameter.device if parameter.device.type == "cuda" else None
             moments = {"step": torch.tensor(float(optimizer["step"]), device=device)}
             for moment in ("exp_avg", "exp_avg_sq"):
-                value = torch.from_numpy(np.array(optimizer[f"{moment}.{name}"]))
-                moments[moment] = value.to(parameter.device)
+                moments[moment] = tensor_like(optimizer[f"{moment}.{name}"], parameter)
             self._optimizer.state[parameter] = moments
 
 
@@ -168,7 +179,7 @@ class Decoder:
 
     def _logits(self, hidden: Tensor) -> np.ndarray:
         x, table = self.model.embedding.head(hidden)
-        return (x @ table.T).float().cpu().numpy()
+        return distributed.agreed((x @ table.T).float()).cpu().numpy()
 
     def _with_room(self, memories: list[Tensor], tokens: int) -> list[Tensor]:
         """The memories with room for so many tokens; only a transformer's ever have to grow."""
@@ -198,18 +209,32 @@ class TorchBackend:
     Learner = Learner
     Decoder = Decoder
 
+    def __init__(self, parallel: str | None = None):
+        together = parallel is not None and processes.count() > 1
+        if together:
+            distributed.join()
+        self.team = distributed.Team() if together else processes.Alone()
+        self._parallel = parallel if together else None
+
     @cached_property
     def description(self) -> str:
         device = best_device()
-        if device.type == "cuda":
-            return f"PyTorch {torch.__version__} on CUDA ({torch.cuda.get_device_name(device)})"
         where = "MPS" if device.type == "mps" else f"CPU, {torch.get_num_threads()} threads"
-        return f"PyTorch {torch.__version__} on {where} ({platform.machine()})"
+        where = f"{where} ({platform.machine()})"
+        if device.type == "cuda":
+            where = f"CUDA ({torch.cuda.get_device_name(device)})"
+        if self._parallel:
+            where = f"{where}, {distributed.size()} processes ({self._parallel})"
+        return f"PyTorch {torch.__version__} on {where}"
 
     def build(
         self, config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> nn.Module:
-        model = build_model(config).to(best_device())
+        model = build_model(config)
+        if self._parallel == "fsdp":
+            distributed.shard(model, best_device())
+        else:
+            model.to(best_device())
         set_weights(model, initial_weights(config, seed) if weights is None else weights)
         return model
 
@@ -231,25 +256,13 @@ class TorchBackend:
         outputs = retrieve(*leaves, form=form)
         dy, dstate = cotangents
         gradients = torch.autograd.grad(outputs, leaves, [tensor(dy, dtype), tensor(dstate)])
-        return [_numpy(x) for x in outputs], [_numpy(x) for x in gradients]
+        return [to_numpy(x) for x in outputs], [to_numpy(x) for x in gradients]
 
     def peak_memory(self) -> int:
         if torch.cuda.is_available():
             return torch.cuda.max_memory_allocated()
         unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss: bytes there, else KiB
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def named_weights(model: nn.Module) -> dict[str, np.ndarray]:
-    """Copies of the model's weights by name."""
-    return {name: _numpy(value).copy() for name, value in model.named_parameters()}
-
-
-def set_weights(model: nn.Module, weights: Mapping[str, np.ndarray]) -> None:
-    """Put named weights, already checked against `parameter_table`, into the model."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(np.array(weights[name])))
 
 
 def _arithmetic(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager:
@@ -265,7 +278,3 @@ def _grown(memory: Tensor, shape: tuple[int, ...]) -> Tensor:
     larger = memory.new_zeros(shape)
     larger[tuple(map(slice, memory.shape))] = memory
     return larger
-
-
-def _numpy(x: Tensor) -> np.ndarray:
-    return x.detach().float().cpu().numpy()

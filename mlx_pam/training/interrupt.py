@@ -7,6 +7,8 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
+from mlx_pam import processes
+
 NOTICE = b"\nstopping: this step is finished and saved; once more leaves at once, unsaved\n"
 
 
@@ -37,7 +39,8 @@ class Interrupt:
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         self._restore()
-        os.write(2, NOTICE)  # a handler may run in the middle of another write: no buffered stream
+        if processes.is_main():  # no buffered stream: this may run in the middle of another write
+            os.write(2, NOTICE)
 
     def _restore(self) -> None:
         while self._previous:

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from mlx_pam import processes
 from mlx_pam.backend import get_backend
 from mlx_pam.config import MemoryConfig
 from mlx_pam.evaluate import perplexity, split_loss
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.train_config import TrainConfig
 from mlx_pam.training.interrupt import Interrupt
-from mlx_pam.training.metrics import Log
+from mlx_pam.training.metrics import open_log
 from mlx_pam.training.plan import make_plan
 from mlx_pam.training.progress import display, duration, say
 from mlx_pam.training.resume import changes, load_start, starting_point
@@ -56,10 +57,11 @@ def train(config: TrainConfig, model_config: MemoryConfig | None = None) -> Trai
     Raises `ConfigError`, `DataError`, `BackendError` or `CheckpointError` before anything is
     written, and `Diverged` when a loss or a gradient is not finite.
     """
-    console = Console(stderr=config.json)
-    newest = None if config.dry_run else starting_point(config)
-    backend = get_backend(config.backend)
-    plan = make_plan(config, model_config)
+    quiet = not processes.is_main()
+    console = Console(stderr=config.json, quiet=quiet, force_terminal=False if quiet else None)
+    backend = get_backend(config.backend, config.parallel)
+    newest = None if config.dry_run else backend.team.on_main(lambda: starting_point(config))
+    plan = backend.team.main_first(lambda: make_plan(config, model_config))
     say(console, plan.describe(backend.description))
     if config.dry_run:
         say(console, "time     is measured when the run starts; this is a dry run")
@@ -103,12 +105,12 @@ class Session:
         trainer = self.trainer
         resumed = trainer.step if trainer.saved else None
         with (
-            closing(Log(self.config.run_folder, resumed)) as self.log,
+            closing(open_log(self.config.run_folder, resumed)) as self.log,
             self.interrupt,
             self.display,
         ):
             self.log.write("start", self._start_record())
-            while trainer.step < self.plan.last_step and not self.interrupt.requested:
+            while trainer.step < self.plan.last_step and not self._interrupted():
                 self._step()
                 if self._due(self.config.eval_every):
                     self._evaluate()
@@ -123,7 +125,7 @@ class Session:
     def _due(self, every: int) -> bool:
         step = self.trainer.step
         at_end = step == self.plan.steps
-        return every > 0 and (step % every == 0 or at_end) and not self.interrupt.requested
+        return every > 0 and (step % every == 0 or at_end) and not self._interrupted()
 
     def _step(self) -> None:
         try:
@@ -180,11 +182,12 @@ class Session:
         self.log.write("checkpoint", self._at_step() | {"path": str(path)})
 
     def _interrupted(self) -> bool:
-        return self.interrupt.requested
+        return self.trainer.backend.team.any_of(self.interrupt.requested)
 
     def _how_to_go_on(self) -> str:
         if self.plan.model == self.config.model_config():
-            return self.config.command_line(resume=True, stop_after=None)
+            command = self.config.command_line(resume=True, stop_after=None)
+            return processes.launcher() + command
         return "mlx_pam.train(config, model_config), with resume=True and no stop_after"
 
     def _at_step(self) -> dict[str, int]:
@@ -201,7 +204,7 @@ class Session:
     def _result(self) -> TrainResult:
         trainer, plan = self.trainer, self.plan
         status: Status = "finished" if trainer.step == plan.steps else "stopped"
-        if self.interrupt.requested and status == "stopped":
+        if self._interrupted() and status == "stopped":
             status = "interrupted"
         saved = trainer.saved or "nothing (no step was done)"
         say(self.console, f"{status} at step {trainer.step:,} of {plan.steps:,}; saved {saved}")

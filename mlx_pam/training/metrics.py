@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlx_pam import processes
+
 LOG = "log.jsonl"
 
 
@@ -71,6 +73,27 @@ class Log:
 
     def close(self) -> None:
         self._file.close()
+
+
+class NoLog(Log):
+    """What the processes beside the main one keep: nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, event: str, record: StepRecord | dict[str, Any]) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def open_log(run: Path, resumed: int | None = None) -> Log:
+    """The log that this process of the run writes."""
+    return Log(run, resumed) if processes.is_main() else NoLog()
 
 
 def read_log(run: Path, event: str | None = None) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from mlx_pam import checkpoint
+from mlx_pam import checkpoint, processes
 from mlx_pam.config import MemoryConfig, require
 from mlx_pam.data.batches import Batches, require_tokens
 from mlx_pam.data.corpus import Corpus, load_corpus
@@ -98,6 +98,12 @@ class Plan:
 
 def make_plan(config: TrainConfig, model: MemoryConfig | None = None) -> Plan:
     """Load the corpus and settle every number; raises before anything is built or written."""
+    require(
+        config.batch_size % processes.count() == 0,
+        "batch_size",
+        f"a multiple of {processes.count()}, the number of processes",
+        config.batch_size,
+    )
     model = model or config.model_config()
     tokenizer = gpt2()
     require(

@@ -110,15 +110,17 @@ class Trainer:
     def save(self) -> Path:
         """Write a checkpoint of this step and remove those that are no longer kept."""
         config = self.plan.config
-        self.saved = checkpoint.save(
-            checkpoint.step_folder(config.run_folder, self.step),
-            self.plan.model,
-            self.learner.weights(),
-            self.learner.optimizer(),
-            self.training_record(),
-        )
+        weights, optimizer = self.learner.weights(), self.learner.optimizer()
+
+        def write() -> Path:
+            folder = checkpoint.step_folder(config.run_folder, self.step)
+            record = self.training_record()
+            saved = checkpoint.save(folder, self.plan.model, weights, optimizer, record)
+            checkpoint.prune(config.run_folder, config.keep)
+            return saved
+
+        self.saved = self.backend.team.on_main(write)
         self.saved_step = self.step
-        checkpoint.prune(config.run_folder, config.keep)
         return self.saved
 
     def training_record(self) -> dict[str, Any]:
