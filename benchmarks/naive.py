@@ -38,6 +38,11 @@ def scale(z: Complex, factor: Tensor) -> Complex:
     return z[0] * factor, z[1] * factor
 
 
+def product(weight: Tensor, z: Complex) -> Complex:
+    (w_re, w_im), (re, im) = weight, z
+    return F.linear(re, w_re) - F.linear(im, w_im), F.linear(re, w_im) + F.linear(im, w_re)
+
+
 class Linear(nn.Module):
     """y_re = W_re x_re - W_im x_im, y_im = W_im x_re + W_re x_im."""
 
@@ -46,8 +51,7 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.zeros(2, m, n))
 
     def forward(self, z: Complex) -> Complex:
-        (re, im), (w_re, w_im) = z, self.weight
-        return F.linear(re, w_re) - F.linear(im, w_im), F.linear(re, w_im) + F.linear(im, w_re)
+        return product(self.weight, z)
 
 
 class Norm(nn.Module):
@@ -82,13 +86,13 @@ class GatedUnit(nn.Module):
 
     def __init__(self, config: PAMConfig):
         super().__init__()
-        self.up = Linear(config.dim, config.hidden_dim)
-        self.gate = Linear(config.dim, config.hidden_dim)
+        self.up_gate = Linear(config.dim, 2 * config.hidden_dim)  # two maps in one array
         self.activation = ModReLU(config.hidden_dim)
         self.down = Linear(config.hidden_dim, config.dim)
 
     def forward(self, z: Complex) -> Complex:
-        up, gate = self.activation(self.up(z)), self.gate(z)
+        w_up, w_gate = self.up_gate.weight.chunk(2, dim=1)
+        up, gate = self.activation(product(w_up, z)), product(w_gate, z)
         size = magnitude(gate)
         return self.down(scale(multiply(scale(gate, 1 / size), up), torch.sigmoid(size)))
 

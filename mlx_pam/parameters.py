@@ -58,8 +58,7 @@ def _memory_table(c: MemoryConfig) -> dict[str, Parameter]:
     for i in range(c.num_layers):
         layer = {
             "unit_norm.scale": _constant((c.dim,), 1.0, "norm"),
-            "unit.up.weight": linear(c.hidden_dim, c.dim),
-            "unit.gate.weight": linear(c.hidden_dim, c.dim),
+            "unit.up_gate.weight": linear(c.hidden_dim, c.dim, parts=2),
             "unit.activation.bias": _constant((c.hidden_dim,), 0.0, "bias"),
             "unit.down.weight": linear(c.dim, c.hidden_dim),
             "alpha_cgu": _constant((), c.alpha_cgu_init, "scale"),

@@ -185,8 +185,7 @@ class _Model:
         return self.vector(f"{name}.scale") * z / np.sqrt(mean_square + self.config.norm_eps)
 
     def gated_unit(self, name: str, z: Array) -> Array:
-        up = z @ self.matrix(f"{name}.up.weight").T
-        gate = z @ self.matrix(f"{name}.gate.weight").T
+        up, gate = np.split(z @ self.matrix(f"{name}.up_gate.weight").T, 2, axis=-1)
         if self.is_complex:
             bias = self.vector(f"{name}.activation.bias")
             up = np.maximum(np.abs(up) + bias, 0) * _phase(up)

@@ -90,11 +90,11 @@ def test_complex_maps_are_semi_unitary_with_gain(m, n):
     """W^H W or W W^H is max(1, m/n) times the identity: a white input keeps its RMS."""
     config = PAMConfig(dim=12, num_layers=1, num_heads=3, head_dim=4, vocab_size=7)
     name = {
-        (36, 12): "layers.0.unit.up.weight",
+        (36, 12): "layers.0.unit.up_gate.weight",
         (12, 36): "layers.0.unit.down.weight",
         (12, 12): "head.weight",
     }[m, n]
-    re, im = initial_weights(config)[name].astype(np.float64)
+    re, im = initial_weights(config)[name][:, :m].astype(np.float64)  # the first, where stacked
     w = re + 1j * im
     gram = w.conj().T @ w if m >= n else w @ w.conj().T
     np.testing.assert_allclose(gram, max(1.0, m / n) * np.eye(min(m, n)), atol=1e-5)
@@ -112,7 +112,7 @@ def test_weight_decay_spares_norms_biases_gates_and_residual_scales():
     reached = {
         name.removeprefix("layers.0.") for name, parameter in table.items() if is_decayed(parameter)
     }
-    maps = {"unit.up", "unit.gate", "unit.down", "memory.qkv", "memory.out", "head", "embedding"}
+    maps = {"unit.up_gate", "unit.down", "memory.qkv", "memory.out", "head", "embedding"}
     assert {name for name in reached if not name.startswith("layers.1.")} == {
         f"{m}.weight" for m in maps
     }
@@ -149,8 +149,7 @@ def test_activations_keep_their_rms_through_every_map_and_layer(family, scale):
     assert rms(z) == pytest.approx(1.0, rel=0.02)
     for layer in model.layers:
         normed = layer.unit_norm(z)
-        assert rms(layer.unit.up(normed)) == pytest.approx(1.0, rel=0.15)
-        assert rms(layer.unit.gate(normed)) == pytest.approx(1.0, rel=0.15)
+        assert rms(layer.unit.up_gate(normed)) == pytest.approx(1.0, rel=0.15)
         assert rms(layer.memory.qkv(layer.memory_norm(z))) == pytest.approx(1.0, rel=0.15)
         before = rms(z)
         z, _ = layer(z, phases, None, None, "auto")

@@ -1,4 +1,4 @@
-"""The transformer's layers: causal softmax attention over rotary pairs, and SwiGLU.
+"""The transformer's layer: causal softmax attention over rotary pairs.
 
 B batch   T tokens   C tokens of a cache, which has room for more than it holds   D width   H heads
 d head width   F hidden width
@@ -63,16 +63,3 @@ class Attention(nn.Module):
             )
         y = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=visible)
         return self.out(y.swapaxes(1, 2)), (k, v)
-
-
-class SwiGLU(nn.Module):
-    """W_down(u * SiLU(g)), (u, g) = W z: the widening products are one."""
-
-    def __init__(self, d: int, hidden: int):
-        super().__init__()
-        self.up_gate = RealLinear(d, 2 * hidden)
-        self.down = RealLinear(hidden, d)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        up, gate = mx.split(self.up_gate(x), 2, axis=-1)  # [B, T, F]
-        return self.down(up * nn.silu(gate))

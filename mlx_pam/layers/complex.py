@@ -52,16 +52,16 @@ class ComplexGatedUnit(nn.Module):
 
     def __init__(self, d: int, hidden: int):
         super().__init__()
-        self.up = ComplexLinear(d, hidden)
-        self.gate = ComplexLinear(d, hidden)
+        self.up_gate = ComplexLinear(d, 2 * hidden, groups_out=2)
         self.activation = ModReLU(hidden)
         self.down = ComplexLinear(hidden, d)
 
     def __call__(self, z: mx.array) -> mx.array:
-        gate = self.gate(z)  # [..., 2, ED]
+        both = self.up_gate(z)  # [..., 2 maps, 2, ED]
+        up, gate = both[..., 0, :, :], both[..., 1, :, :]
         magnitude, inverse = cx.magnitude_and_inverse(gate)
         rotation = gate * (mx.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
-        return self.down(cx.multiply(rotation, self.activation(self.up(z))))
+        return self.down(cx.multiply(rotation, self.activation(up)))
 
 
 class ComplexEmbedding(nn.Module):

@@ -49,26 +49,26 @@ class RealGatedUnit(nn.Module):
 
     def __init__(self, d: int, hidden: int):
         super().__init__()
-        self.up = RealLinear(d, hidden)
-        self.gate = RealLinear(d, hidden)
+        self.up_gate = RealLinear(d, 2 * hidden)
         self.activation = BiasedReLU(hidden)
         self.down = RealLinear(hidden, d)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down(self.activation(self.up(x)) * mx.sigmoid(self.gate(x)))
+        up, gate = mx.split(self.up_gate(x), 2, axis=-1)  # [..., ED]
+        return self.down(self.activation(up) * mx.sigmoid(gate))
 
 
 class SwiGLU(nn.Module):
-    """W_down(W_up x * SiLU(W_g x))."""
+    """W_down(W_up x * SiLU(W_g x)), both widening maps in one product."""
 
     def __init__(self, d: int, hidden: int):
         super().__init__()
-        self.up = RealLinear(d, hidden)
-        self.gate = RealLinear(d, hidden)
+        self.up_gate = RealLinear(d, 2 * hidden)
         self.down = RealLinear(hidden, d)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down(self.up(x) * nn.silu(self.gate(x)))
+        up, gate = mx.split(self.up_gate(x), 2, axis=-1)  # [..., ED]
+        return self.down(up * nn.silu(gate))
 
 
 class RealEmbedding(nn.Module):

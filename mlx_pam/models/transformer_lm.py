@@ -7,8 +7,8 @@ import mlx.nn as nn
 import numpy as np
 
 from mlx_pam.config import TransformerConfig
-from mlx_pam.layers.attention import Attention, Cache, Position, SwiGLU
-from mlx_pam.layers.real import RealEmbedding, RealNorm
+from mlx_pam.layers.attention import Attention, Cache, Position
+from mlx_pam.layers.real import RealEmbedding, RealNorm, SwiGLU
 from mlx_pam.phases import paired_rotation
 
 

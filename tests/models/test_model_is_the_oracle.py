@@ -129,4 +129,4 @@ def test_both_backends_give_the_same_logits_and_gradients(config):
     assert oracle.relative_error(first, second) < TOLERANCE
     assert first_gradients.keys() == second_gradients.keys()
     for name, gradient in first_gradients.items():
-        assert oracle.relative_error(gradient, second_gradients[name]) < 1e-4, name
+        assert oracle.relative_error(gradient, second_gradients[name]) < 1e-3, name

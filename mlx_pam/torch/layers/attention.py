@@ -1,4 +1,4 @@
-"""The transformer's layers: causal softmax attention over rotary pairs, and SwiGLU.
+"""The transformer's layer: causal softmax attention over rotary pairs.
 
 B batch   T tokens   C tokens of a cache, which has room for more than it holds   D width   H heads
 d head width   F hidden width
@@ -60,16 +60,3 @@ class Attention(nn.Module):
             k, v = (old.scatter_(2, slots, new) for old, new in zip(cache, (k, v), strict=True))
         y = F.scaled_dot_product_attention(q, k, v, visible, is_causal=cache is None)
         return self.out(y.transpose(1, 2)), (k, v)
-
-
-class SwiGLU(nn.Module):
-    """W_down(u * SiLU(g)), (u, g) = W z: the widening products are one."""
-
-    def __init__(self, d: int, hidden: int):
-        super().__init__()
-        self.up_gate = RealLinear(d, 2 * hidden)
-        self.down = RealLinear(hidden, d)
-
-    def forward(self, x: Tensor) -> Tensor:
-        up, gate = self.up_gate(x).chunk(2, dim=-1)  # [B, T, F]
-        return self.down(up * F.silu(gate))

@@ -53,13 +53,12 @@ class ComplexGatedUnit(nn.Module):
 
     def __init__(self, d: int, hidden: int):
         super().__init__()
-        self.up = ComplexLinear(d, hidden)
-        self.gate = ComplexLinear(d, hidden)
+        self.up_gate = ComplexLinear(d, 2 * hidden, groups_out=2)
         self.activation = ModReLU(hidden)
         self.down = ComplexLinear(hidden, d)
 
     def forward(self, z: Tensor) -> Tensor:
-        up, gate = self.up(z).float(), self.gate(z).float()  # [..., 2, ED]
+        up, gate = self.up_gate(z).float().unbind(-3)  # [..., 2, ED] each
         magnitude, inverse = cx.magnitude_and_inverse(gate)
         rotation = gate * (torch.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
         return self.down(cx.multiply(rotation, self.activation(up)))

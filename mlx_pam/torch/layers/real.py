@@ -50,26 +50,26 @@ class RealGatedUnit(nn.Module):
 
     def __init__(self, d: int, hidden: int):
         super().__init__()
-        self.up = RealLinear(d, hidden)
-        self.gate = RealLinear(d, hidden)
+        self.up_gate = RealLinear(d, 2 * hidden)
         self.activation = BiasedReLU(hidden)
         self.down = RealLinear(hidden, d)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.activation(self.up(x)) * torch.sigmoid(self.gate(x)))
+        up, gate = self.up_gate(x).chunk(2, dim=-1)  # [..., ED]
+        return self.down(self.activation(up) * torch.sigmoid(gate))
 
 
 class SwiGLU(nn.Module):
-    """W_down(W_up x * SiLU(W_g x))."""
+    """W_down(W_up x * SiLU(W_g x)), both widening maps in one product."""
 
     def __init__(self, d: int, hidden: int):
         super().__init__()
-        self.up = RealLinear(d, hidden)
-        self.gate = RealLinear(d, hidden)
+        self.up_gate = RealLinear(d, 2 * hidden)
         self.down = RealLinear(hidden, d)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.up(x) * F.silu(self.gate(x)))
+        up, gate = self.up_gate(x).chunk(2, dim=-1)  # [..., ED]
+        return self.down(up * F.silu(gate))
 
 
 class RealEmbedding(nn.Module):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from mlx_pam.config import TransformerConfig
 from mlx_pam.phases import paired_rotation
-from mlx_pam.torch.layers.attention import Attention, Cache, Position, SwiGLU
-from mlx_pam.torch.layers.real import RealEmbedding, RealNorm
+from mlx_pam.torch.layers.attention import Attention, Cache, Position
+from mlx_pam.torch.layers.real import RealEmbedding, RealNorm, SwiGLU
 
 
 class TransformerBlock(nn.Module):

@@ -48,7 +48,7 @@ class _SummedLoss(torch.autograd.Function):
             if x.dtype == torch.float32:
                 dtable.addmm_(shares.T, weighted)
             else:
-                dtable += shares.T @ weighted
+                _add_up(dtable, shares.T @ weighted)
         dtable.index_add_(0, targets, x.float(), alpha=-1)
         ctx.save_for_backward(dx, dtable)
         ctx.dtype = table.dtype
@@ -61,8 +61,12 @@ class _SummedLoss(torch.autograd.Function):
 
 
 def _slices(x: Tensor, table: Tensor) -> Iterator[slice]:
-    """Equal ones where N allows it, since each length is a shape to compile for."""
-    most = max(1, SLICE_NUMBERS.get(x.device.type, SLICE_NUMBERS_GPU) // table.shape[0])
+    """Equal ones where N allows it, since each length is a shape to compile for.
+
+    Never fewer rows than the width E: each slice also passes over dtable, which is V x E.
+    """
+    numbers = SLICE_NUMBERS.get(x.device.type, SLICE_NUMBERS_GPU)
+    most = max(numbers // table.shape[0], table.shape[1])
     count = -(-x.shape[0] // most)
     rows = next((x.shape[0] // n for n in range(count, 2 * count) if x.shape[0] % n == 0), most)
     return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
@@ -76,3 +80,8 @@ def _softmax(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     shares = torch.exp(logits.float() - highest)
     sums = shares.sum(dim=-1, keepdim=True)
     return (torch.log(sums) + highest - hit)[:, 0], shares.to(logits.dtype), sums
+
+
+@fused
+def _add_up(total: Tensor, part: Tensor) -> None:
+    total += part.float()
