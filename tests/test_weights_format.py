@@ -6,16 +6,20 @@ import json
 import re
 from pathlib import Path
 
-from mlx_pam.config import PRESETS, PAMConfig
+import pytest
+
+from mlx_pam.config import PRESETS, ModelConfig, PAMConfig, TransformerConfig
 from mlx_pam.parameters import parameter_table
 
+SIZES = {"dim": 7, "num_layers": 1, "num_heads": 3, "head_dim": 4, "vocab_size": 11}
 TEXT = (Path(__file__).parents[1] / "weights" / "README.md").read_text("utf-8")
 
 
-def tensors() -> dict[str, str]:
-    """Name -> shape as the table has them; a name that begins with a dot goes on from the first."""
+def tensors(table: str) -> dict[str, str]:
+    """Name -> shape as a table has them; a name that begins with a dot goes on from the first."""
     found = {}
-    for names, shapes in re.findall(r"^\| (`[a-z].*?`) \| (`\[.*?`) \|", TEXT, re.MULTILINE):
+    rows = TEXT.split(f"| name | {table} | |\n")[1].split("\n\n")[0]
+    for names, shapes in re.findall(r"^\| (`[a-z].*?`) \| (`\[.*?`) \|", rows, re.MULTILINE):
         names, shapes = re.findall(r"`(.*?)`", names), re.findall(r"`(.*?)`", shapes)
         for index, name in enumerate(names):
             if name.startswith("."):
@@ -29,8 +33,14 @@ def test_the_example_is_a_preset() -> None:
     assert json.loads(example) == PRESETS["pam"]["5m"].to_dict()
 
 
-def test_every_tensor_has_its_row() -> None:
-    config = PAMConfig(dim=7, num_layers=1, num_heads=3, head_dim=5, vocab_size=11)
-    sizes = {"D": 7, "H": 3, "d": 5, "V": 11, "E": 3}
-    told = {name.format(i=0): eval(shape, sizes) for name, shape in tensors().items()}
+@pytest.mark.parametrize(
+    ("table", "config"),
+    [
+        ("shape in PAM", PAMConfig(**SIZES)),
+        ("shape in the transformer", TransformerConfig(**SIZES)),
+    ],
+)
+def test_every_tensor_has_its_row(table: str, config: ModelConfig) -> None:
+    sizes = {"D": 7, "H": 3, "d": 4, "V": 11, "E": 3, "F": config.hidden_dim}
+    told = {name.format(i=0): eval(shape, sizes) for name, shape in tensors(table).items()}
     assert told == {name: list(p.shape) for name, p in parameter_table(config).items()}
