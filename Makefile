@@ -3,7 +3,7 @@
 # Works with GNU make 3.81 (macOS) and later. PYTHON=... chooses the interpreter.
 
 VENV ?= .venv
-EXTRAS ?= dev
+EXTRAS ?= dev,torch
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
@@ -70,7 +70,7 @@ $(VENV)/.package: pyproject.toml $(BIN)/python
 
 $(VENV)/.extras-$(EXTRAS): pyproject.toml $(BIN)/python
 	@echo 'installing mlx_pam and what its tests need into $(VENV) ...'
-	$(PIP) --editable '.[$(EXTRAS)]'
+	$(PIP) --editable '.[$(EXTRAS)]' --constraint constraints.txt
 	@touch $@ $(VENV)/.package
 
 $(BIN)/python:

@@ -13,7 +13,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from mlx_pam.train_config import TrainConfig
+from mlx_pam.config import TrainConfig
 from mlx_pam.training.loop import train
 
 RESULTS = Path(__file__).parent / "results" / "lr_search.jsonl"

@@ -16,9 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mlx_pam.config import PAMConfig, require
+from mlx_pam.config import PAMConfig, Recipe, require
 from mlx_pam.parameters import is_decayed, parameter_table
-from mlx_pam.train_config import Recipe
 
 EPS = 1e-8
 

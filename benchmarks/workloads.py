@@ -15,11 +15,10 @@ import memory
 import numpy as np
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PRESETS, ModelConfig, PAMConfig
+from mlx_pam.config import PRESETS, RECIPES, ModelConfig, PAMConfig
 from mlx_pam.decoder_state import state_shapes
 from mlx_pam.errors import MlxPamError
 from mlx_pam.parameters import initial_weights, parameter_count
-from mlx_pam.train_config import RECIPES
 
 LEARNING_RATE = 1e-4  # the text is random: it is the work that counts
 FLOAT32 = 4  # bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlx_pam import processes
 from mlx_pam.cli import EXIT_INTERRUPT
 from mlx_pam.cli.arguments import parse
-from mlx_pam.train_config import TrainConfig
+from mlx_pam.config import TrainConfig
 from mlx_pam.training.metrics import to_json
 
 

@@ -10,9 +10,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from mlx_pam import blas, processes
-from mlx_pam.config import MemoryConfig, require_choice
+from mlx_pam.config import MemoryConfig, Recipe, require_choice
 from mlx_pam.errors import BackendError
-from mlx_pam.train_config import Recipe
 
 Weights = dict[str, np.ndarray]
 T = TypeVar("T")

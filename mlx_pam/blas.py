@@ -31,6 +31,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from mlx_pam.cache import cache_folder
+
 _ROUTINES = ("sgemm", "dgemm", "cgemm")  # those that MLX calls
 _SOURCE = Path(__file__).with_name("blas.c")
 _SLOW = "the reference BLAS of MLX's wheel, about 30 times slower than OpenBLAS"
@@ -120,8 +122,7 @@ def _numpy_routines() -> dict[str, ctypes._FuncPointer] | None:
 def _load_shim() -> ctypes.CDLL:
     """The library made of `blas.c`: from the user's cache, else built, and kept if it can be."""
     key = hashlib.sha256(_SOURCE.read_bytes() + platform.machine().encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlx_pam"
-    kept = cache / f"blas-{key}.so"
+    kept = cache_folder() / f"blas-{key}.so"
     if kept.exists():
         return ctypes.CDLL(str(kept), mode=ctypes.RTLD_GLOBAL)
     with tempfile.TemporaryDirectory() as workshop:
@@ -130,7 +131,7 @@ def _load_shim() -> ctypes.CDLL:
         command = [compiler, "-shared", "-fPIC", "-O2", "-o", built, _SOURCE]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         with contextlib.suppress(OSError):
-            cache.mkdir(parents=True, exist_ok=True)
+            kept.parent.mkdir(parents=True, exist_ok=True)
             unfinished = kept.with_suffix(f".{os.getpid()}")
             shutil.copyfile(built, unfinished)
             built = unfinished.replace(kept)

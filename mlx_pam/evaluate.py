@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mlx_pam.config import require, require_choice, require_count
+from mlx_pam.config import RECIPES, require, require_choice, require_count
 from mlx_pam.data.batches import validation_batches
 from mlx_pam.errors import DataError
-from mlx_pam.train_config import RECIPES
 
 if TYPE_CHECKING:
     from mlx_pam.data.corpus import Corpus

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import resource
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -16,22 +15,17 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from mlx_pam import blas, processes
-from mlx_pam.config import ModelConfig
+from mlx_pam.config import ModelConfig, Recipe
 from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.models import Model
 from mlx_pam.models import build as build_model
+from mlx_pam.ops.compiling import can_compile
 from mlx_pam.ops.loss import summed_loss, token_losses
 from mlx_pam.ops.retrieval import FORMS, retrieve
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
-from mlx_pam.train_config import Recipe
 
 PREFILL_TOKENS = 1024  # prompt tokens per row read at once
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
-
-
-def can_compile() -> bool:
-    """`mx.compile` needs a GPU, or on the CPU a C++ compiler."""
-    return mx.default_device() == mx.gpu or shutil.which("g++") is not None
 
 
 class Learner:

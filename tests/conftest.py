@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -23,7 +24,17 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
-@pytest.fixture(params=["mlx", "torch"])
+@pytest.fixture(
+    params=[
+        "mlx",
+        pytest.param(
+            "torch",
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+            ),
+        ),
+    ]
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Every backend in turn."""
     return get_backend(request.param)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlx_pam.config import PAMConfig
-from mlx_pam.train_config import TrainConfig
+from mlx_pam.config import PAMConfig, TrainConfig
 from mlx_pam.training.loop import TrainResult, train
 
 TINY = PAMConfig(dim=8, num_layers=2, num_heads=2, head_dim=4)

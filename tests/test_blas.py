@@ -60,7 +60,7 @@ def library_that_mlx_binds(errors: str) -> str:
 def test_mlx_calls_the_openblas_of_numpy(tmp_path: Path) -> None:
     if blas._numpy_routines() is None:
         pytest.skip("this NumPy has no OpenBLAS of its own")
-    environment = {"MLX_PAM_BLAS": "", "XDG_CACHE_HOME": str(tmp_path), "LD_DEBUG": "bindings"}
+    environment = {"MLX_PAM_BLAS": "", "MLX_PAM_CACHE": str(tmp_path), "LD_DEBUG": "bindings"}
     for _ in range(2):  # built, then found in the cache
         output, errors = run(PRODUCTS, **environment)
         assert output == "NumPy's OpenBLAS"
@@ -71,7 +71,7 @@ def test_mlx_calls_the_openblas_of_numpy(tmp_path: Path) -> None:
 
 @linux_cpu
 def test_without_a_compiler_or_a_cache_the_products_are_still_right(tmp_path: Path) -> None:
-    output, _ = run(PRODUCTS, PATH=str(tmp_path), XDG_CACHE_HOME="/dev/null", MLX_PAM_BLAS="")
+    output, _ = run(PRODUCTS, PATH=str(tmp_path), MLX_PAM_CACHE="/dev/null", MLX_PAM_BLAS="")
     assert "OpenBLAS" in output or "MKL" in output  # an installed one, or the hint
 
 

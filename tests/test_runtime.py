@@ -9,11 +9,10 @@ import oracle
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.config import RECIPES, PAMConfig, SAMConfig, TransformerConfig
 from mlx_pam.decoder_state import ROOM_STEP, state_shapes
 from mlx_pam.errors import CheckpointError
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
-from mlx_pam.train_config import RECIPES
 
 SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 60}
 PAM = PAMConfig(**SIZES)

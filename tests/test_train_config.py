@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mlx_pam.cli.arguments import parse
+from mlx_pam.config import TrainConfig
 from mlx_pam.errors import ConfigError
-from mlx_pam.train_config import TrainConfig
 
 
 @pytest.mark.parametrize(

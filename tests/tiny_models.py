@@ -8,11 +8,10 @@ import numpy as np
 
 from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
-from mlx_pam.config import ModelConfig, PAMConfig, TransformerConfig
+from mlx_pam.config import RECIPES, ModelConfig, PAMConfig, TransformerConfig
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.parameters import initial_weights
-from mlx_pam.train_config import RECIPES
 
 # alpha_pam_init 1: the memories of random weights weigh as much as the gated units
 TINY = PAMConfig(dim=16, num_layers=2, num_heads=2, head_dim=8, alpha_pam_init=1.0)

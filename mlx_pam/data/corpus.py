@@ -17,10 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from mlx_pam.cache import cache_folder
 from mlx_pam.data import wikitext
 from mlx_pam.data.hub import HubText
 from mlx_pam.data.source import Source, Split, local, sample
-from mlx_pam.data.store import default_cache, fingerprint, store
+from mlx_pam.data.store import fingerprint, store
 from mlx_pam.data.text import readable
 from mlx_pam.data.tokenizer import Tokenizer
 from mlx_pam.errors import DataError
@@ -60,7 +61,7 @@ def load_corpus(
 
     Tokens are kept in `cache_dir`: by default `$MLX_PAM_CACHE`, or `~/.cache/mlx_pam`.
     """
-    cache = Path(cache_dir) if cache_dir else default_cache()
+    cache = Path(cache_dir) if cache_dir else cache_folder()
     source = find(name, cache)
     digest = fingerprint(source, tokenizer)
     stored = store(source, tokenizer, cache / "tokens" / digest[:32], progress)

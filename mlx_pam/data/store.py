@@ -31,13 +31,6 @@ BATCH = 1 << 22
 RECORD = "corpus.json"
 
 
-def default_cache() -> Path:
-    """`$MLX_PAM_CACHE`, or `mlx_pam` in the user's cache folder."""
-    if own := os.environ.get("MLX_PAM_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlx_pam"
-
-
 @dataclass(frozen=True)
 class Stored:
     """Tokens of each split as arrays on disk, and the UTF-8 bytes of their text."""

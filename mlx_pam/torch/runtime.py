@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mlx_pam import processes
-from mlx_pam.config import ModelConfig
+from mlx_pam.config import ModelConfig, Recipe
 from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
 from mlx_pam.torch import distributed
@@ -23,7 +23,6 @@ from mlx_pam.torch.models import build as build_model
 from mlx_pam.torch.ops.fusing import can_compile
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
 from mlx_pam.torch.ops.retrieval import FORMS, retrieve
-from mlx_pam.train_config import Recipe
 
 PREFILL_TOKENS = 1024  # prompt tokens per row read at once
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

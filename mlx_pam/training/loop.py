@@ -12,10 +12,9 @@ from rich.console import Console
 
 from mlx_pam import processes
 from mlx_pam.backend import get_backend
-from mlx_pam.config import MemoryConfig
+from mlx_pam.config import MemoryConfig, TrainConfig
 from mlx_pam.evaluate import perplexity, split_loss
 from mlx_pam.language_model import LanguageModel
-from mlx_pam.train_config import TrainConfig
 from mlx_pam.training.interrupt import Interrupt
 from mlx_pam.training.metrics import open_log
 from mlx_pam.training.plan import make_plan

@@ -10,13 +10,12 @@ from typing import Any
 from rich.filesize import decimal
 
 from mlx_pam import checkpoint, processes
-from mlx_pam.config import MemoryConfig, require
+from mlx_pam.config import MemoryConfig, Recipe, TrainConfig, require
 from mlx_pam.data.batches import Batches, require_tokens
 from mlx_pam.data.corpus import Corpus, load_corpus
 from mlx_pam.data.tokenizer import Tokenizer, gpt2
 from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import parameter_count
-from mlx_pam.train_config import Recipe, TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

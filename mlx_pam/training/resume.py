@@ -7,8 +7,8 @@ from typing import Any
 
 from mlx_pam import checkpoint
 from mlx_pam.checkpoint import Checkpoint
+from mlx_pam.config import TrainConfig
 from mlx_pam.errors import CheckpointError, ConfigError
-from mlx_pam.train_config import TrainConfig
 from mlx_pam.training.metrics import LOG
 from mlx_pam.training.plan import Plan
 

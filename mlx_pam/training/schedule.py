@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mlx_pam.train_config import Recipe
+from mlx_pam.config import Recipe
 
 
 def learning_rate(step: int, steps: int, recipe: Recipe) -> float:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PAMConfig, TransformerConfig
+from mlx_pam.config import RECIPES, PAMConfig, TransformerConfig
 from mlx_pam.parameters import initial_weights
-from mlx_pam.train_config import RECIPES
 
 torch = pytest.importorskip("torch")
 attention = pytest.importorskip("torch.nn.attention")

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PAMConfig
+from mlx_pam.config import RECIPES, PAMConfig
 from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import initial_weights
-from mlx_pam.train_config import RECIPES
 
 pytest.importorskip("torch")
 naive = pytest.importorskip("naive")

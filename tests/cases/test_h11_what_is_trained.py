@@ -11,9 +11,8 @@ from small_run import TINY, eager, run
 
 from mlx_pam import checkpoint
 from mlx_pam.cli import main
-from mlx_pam.config import PRESETS
+from mlx_pam.config import PRESETS, RECIPES
 from mlx_pam.parameters import initial_weights, parameter_table
-from mlx_pam.train_config import RECIPES
 
 PRINTED = re.compile(r"([\d,]+) parameters")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlx_pam.cache import cache_folder
 from mlx_pam.data import corpus as module
 from mlx_pam.data import source, store
 from mlx_pam.data.corpus import Corpus, load_corpus
@@ -245,7 +246,7 @@ def test_cache_folder_follows_the_environment(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("MLX_PAM_CACHE", raising=False)
-    assert store.default_cache() == tmp_path / "xdg" / "mlx_pam"
+    assert cache_folder() == tmp_path / "xdg" / "mlx_pam"
     monkeypatch.setenv("MLX_PAM_CACHE", str(tmp_path / "own"))
     load_corpus(str(files(tmp_path, a="text") / "a.txt"), GPT2)
     assert list((tmp_path / "own").rglob(store.RECORD))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_pam.train_config import RECIPES, Recipe, TrainConfig
+from mlx_pam.config import RECIPES, Recipe, TrainConfig
 from mlx_pam.training.schedule import learning_rate
 
 RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], peak_lr=2.0, warmup_steps=10, min_lr_ratio=0.1)

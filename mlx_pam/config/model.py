@@ -1,7 +1,4 @@
-"""Every setting of a model and of a run, stated once: its name, default, help and rule.
-
-The command line, the checkpoints' `config.json` and the documentation come from these dataclasses.
-"""
+"""Every setting of a model, and the presets: what a checkpoint's `config.json` records."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from mlx_pam.config.rules import require, require_choice, require_count, require_range
 from mlx_pam.errors import ConfigError
 
 FORMAT_VERSION = 1
@@ -18,41 +16,6 @@ GPT2_VOCABULARY = 50257
 
 Scale = Literal["5m", "10m", "25m", "50m", "100m"]
 Family = Literal["pam", "sam", "transformer"]
-
-
-def require(condition: bool, name: str, rule: str, value: object) -> None:
-    """Raise a `ConfigError` that says name, rule and value unless the condition holds."""
-    if not condition:
-        raise ConfigError(f"{name} must be {rule}, got {value!r}")
-
-
-def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    require(value in choices, name, "one of " + ", ".join(str(c) for c in choices), value)
-
-
-def require_count(name: str, value: object, least: int = 1) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= least, name, f"a whole number >= {least}", value)
-
-
-def require_range(
-    name: str,
-    value: object,
-    least: float,
-    most: float = math.inf,
-    *,
-    open_least: bool = False,
-    open_most: bool = False,
-) -> None:
-    number = (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    )
-    inside = number and (least < value if open_least else least <= value)
-    inside = inside and (value < most if open_most else value <= most)
-    rule = f"a number {'>' if open_least else '>='} {least:g}"
-    if math.isfinite(most):
-        rule += f" and {'<' if open_most else '<='} {most:g}"
-    require(inside, name, rule, value)
 
 
 @dataclass(frozen=True, kw_only=True)

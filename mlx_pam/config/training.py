@@ -9,16 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mlx_pam.config import (
-    PRESETS,
-    Family,
-    MemoryConfig,
-    Scale,
-    require,
-    require_choice,
-    require_count,
-    require_range,
-)
+from mlx_pam.config.model import PRESETS, Family, ModelConfig, Scale
+from mlx_pam.config.rules import require, require_choice, require_count, require_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +184,7 @@ class TrainConfig:
     def tokens_per_step(self) -> int:
         return self.windows_per_step * self.seq_len
 
-    def model_config(self) -> MemoryConfig:
+    def model_config(self) -> ModelConfig:
         """The preset of this family and scale, with the gate that was asked for."""
         return dataclasses.replace(PRESETS[self.model][self.scale], protect=self.protect)
 

@@ -1,0 +1,46 @@
+"""Every setting of a model and of a run, stated once: its name, default, help and rule.
+
+The command line, the records in checkpoints and the documentation come from these dataclasses.
+"""
+
+from mlx_pam.config.model import (
+    CONFIGS,
+    FORMAT_VERSION,
+    GPT2_VOCABULARY,
+    PRESETS,
+    Family,
+    MemoryConfig,
+    ModelConfig,
+    PAMConfig,
+    SAMConfig,
+    Scale,
+    TransformerConfig,
+    from_settings,
+    model_config,
+)
+from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.training import RECIPES, TUNED_PEAK_LR, Recipe, TrainConfig
+
+__all__ = [
+    "CONFIGS",
+    "FORMAT_VERSION",
+    "GPT2_VOCABULARY",
+    "PRESETS",
+    "RECIPES",
+    "TUNED_PEAK_LR",
+    "Family",
+    "MemoryConfig",
+    "ModelConfig",
+    "PAMConfig",
+    "Recipe",
+    "SAMConfig",
+    "Scale",
+    "TrainConfig",
+    "TransformerConfig",
+    "from_settings",
+    "model_config",
+    "require",
+    "require_choice",
+    "require_count",
+    "require_range",
+]
