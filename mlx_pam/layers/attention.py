@@ -1,7 +1,7 @@
 """The transformer's layer: causal softmax attention over rotary pairs.
 
 B batch   T tokens   C tokens of a cache, which has room for more than it holds   D width   H heads
-d head width   F hidden width
+d head width
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Attention(nn.Module):
     ) -> tuple[mx.array, Cache]:
         """Attend from every token of x, `[B, T, D]`, to the cache and to x.
 
-        visible: the slots of the cache that a token sees, `[..., 1, T, C]`.
+        visible: the slots of the cache that a token sees, `[B or 1, 1, T, C]`.
         Returns the layer's output, like x, and the cache with the tokens of x in it; without a
         cache to begin with, x is the beginning of the text, and C is T.
         """

@@ -73,7 +73,7 @@ class TransformerLM(nn.Module):
         if memories:
             caches = list(zip(memories[::2], memories[1::2], strict=True))
             slots = mx.arange(memories[0].shape[2])
-            visible = (slots <= phases[1][..., None])[..., None, :, :]  # [..., 1, T, C]
+            visible = slots <= phases[1].reshape(-1, 1, ids.shape[1], 1)  # [B or 1, 1, T, C]
         for layer, cache in zip(self.layers, caches, strict=True):
             z, cache = layer(z, phases, cache, visible)
             after.extend(cache)

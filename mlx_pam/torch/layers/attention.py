@@ -1,7 +1,7 @@
 """The transformer's layer: causal softmax attention over rotary pairs.
 
 B batch   T tokens   C tokens of a cache, which has room for more than it holds   D width   H heads
-d head width   F hidden width
+d head width
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Cache]:
         """Attend from every token of x, `[B, T, D]`, to the cache and to x.
 
-        visible: added to the scores, `[..., 1, T, C]`: 0 where a token sees a slot, else -inf.
+        visible: added to the scores, `[B or 1, 1, T, C]`: 0 where a token sees a slot, else -inf.
         Returns the layer's output, like x, and the cache, in which the tokens of x now stand;
         without a cache to begin with, x is the beginning of the text, and C is T.
         """

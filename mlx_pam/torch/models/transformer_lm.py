@@ -76,7 +76,7 @@ class TransformerLM(nn.Module):
         if memories:
             caches = list(zip(memories[::2], memories[1::2], strict=True))
             slots = torch.arange(memories[0].shape[2], device=ids.device)
-            hides = (slots > phases[1][..., None])[..., None, :, :]  # [..., 1, T, C]
+            hides = slots > phases[1].reshape(-1, 1, ids.shape[1], 1)  # [B or 1, 1, T, C]
             visible = z.new_zeros(hides.shape).masked_fill_(hides, -torch.inf)
         for layer, cache in zip(self.layers, caches, strict=True):
             z, cache = layer(z, phases, cache, visible)
