@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlx_pam.config import PAMConfig, TrainConfig
+from mlx_pam.config import ModelConfig, PAMConfig, TrainConfig, TransformerConfig
 from mlx_pam.training.loop import TrainResult, train
 
 TINY = PAMConfig(dim=8, num_layers=2, num_heads=2, head_dim=4)
+TINY_TRANSFORMER = TransformerConfig(dim=8, num_layers=2, num_heads=2, head_dim=4)
 
 WORDS = ["river", "stone", "cloud", "wind", "runs", "falls", "over", "under", "green", "old"]
 
@@ -58,6 +59,6 @@ def eager() -> Iterator[None]:
         yield
 
 
-def run(corpus: Path, out: Path, **changes: Any) -> TrainResult:
+def run(corpus: Path, out: Path, config: ModelConfig = TINY, **changes: Any) -> TrainResult:
     with eager():
-        return train(small(corpus, out, **changes), TINY)
+        return train(small(corpus, out, **changes), config)

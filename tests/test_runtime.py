@@ -194,6 +194,7 @@ def test_steps_go_on_past_the_room_that_was_made_at_first(backend, config):
 @every_family
 @pytest.mark.parametrize("other", ["mlx", "torch"])
 def test_a_state_moves_to_another_decoder_and_keeps_what_it_was(backend, config, other):
+    pytest.importorskip(other)
     weights = initial_weights(config, 3)
     first = backend.Decoder(backend.build(config, weights))
     first.prefill([windows(1, 1, 300)[0].tolist(), [4]])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mlx_pam.cli.arguments import parse
-from mlx_pam.config import TrainConfig
+from mlx_pam.config import PRESETS, TrainConfig
 from mlx_pam.errors import ConfigError
 
 
@@ -41,6 +41,18 @@ def test_an_impossible_value_is_refused_by_name_and_value(name, value):
         TrainConfig(**{name: value})
     assert str(error.value).startswith(f"{name} must be ")
     assert str(error.value).endswith(f"got {value!r}")
+
+
+def test_every_family_and_scale_has_its_model():
+    for family, presets in PRESETS.items():
+        for scale, preset in presets.items():
+            assert TrainConfig(model=family, scale=scale).model_config() == preset
+
+
+def test_a_gate_is_refused_where_there_is_none():
+    assert TrainConfig(model="sam", protect="channel").model_config().protect == "channel"
+    with pytest.raises(ConfigError, match="protect must be head with model transformer"):
+        TrainConfig(model="transformer", protect="channel")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mlx_pam.config.model import PRESETS, Family, ModelConfig, Scale
+from mlx_pam.config.model import PRESETS, Family, MemoryConfig, ModelConfig, Scale
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 
 
@@ -83,11 +83,11 @@ class TrainConfig:
     """Train a model: checkpoints, a log and samples go to one run folder."""
 
     model: Family = "pam"
-    """Family: pam (complex-valued) or sam (its real-valued twin)."""
+    """Family: pam (complex-valued), sam (its real-valued twin) or transformer (the baseline)."""
     scale: Scale = "5m"
     """Size of the model."""
     protect: Literal["head", "channel"] = "head"
-    """Protect gate: one per head (the paper's equations) or one per head and channel."""
+    """Gate of pam and sam: one per head (the paper's equations) or one per head and channel."""
     data: str = "sample"
     """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a .txt file or a folder."""
     out: Path | None = None
@@ -143,6 +143,8 @@ class TrainConfig:
         require_choice("model", self.model, get_args(Family))
         require_choice("scale", self.scale, get_args(Scale))
         require_choice("protect", self.protect, ("head", "channel"))
+        gated = self.model != "transformer" or self.protect == "head"
+        require(gated, "protect", "head with model transformer, which has no gate", self.protect)
         require_choice("recipe", self.recipe, tuple(RECIPES))
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
         require_choice("parallel", self.parallel, ("ddp", "fsdp"))
@@ -186,7 +188,10 @@ class TrainConfig:
 
     def model_config(self) -> ModelConfig:
         """The preset of this family and scale, with the gate that was asked for."""
-        return dataclasses.replace(PRESETS[self.model][self.scale], protect=self.protect)
+        preset = PRESETS[self.model][self.scale]
+        if isinstance(preset, MemoryConfig):
+            return dataclasses.replace(preset, protect=self.protect)
+        return preset
 
     def schedule_steps(self, windows_per_epoch: int) -> int:
         """Updates of the whole schedule: `steps`, or as many as the recipe's epochs need."""

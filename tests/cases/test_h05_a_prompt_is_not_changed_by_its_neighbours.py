@@ -16,6 +16,7 @@ GREEDY = {"temperature": 0, "max_tokens": 20, "logprobs": True}
 
 @pytest.fixture(scope="module", params=["mlx", "torch"])
 def backend_name(request) -> str:
+    pytest.importorskip(request.param)
     return request.param
 
 

@@ -116,6 +116,7 @@ def test_the_5m_preset_is_the_oracle(backend, family):
 @every_model
 def test_both_backends_give_the_same_logits_and_gradients(config):
     """Closer to one another than either needs to be to the oracle; weights go by one name."""
+    pytest.importorskip("torch")
     weights = weights_of(config)
     random = np.random.default_rng(6)
     ids = random.integers(config.vocab_size, size=(2, 33))
