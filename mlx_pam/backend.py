@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from mlx_pam import blas, processes
-from mlx_pam.config import MemoryConfig, Recipe, require_choice
+from mlx_pam.config import ModelConfig, Recipe, require_choice
 from mlx_pam.errors import BackendError
 
 Weights = dict[str, np.ndarray]
@@ -54,16 +54,16 @@ class Learner(Protocol):
 
 
 class Decoder(Protocol):
-    """A batch of texts being continued; its state has constant size."""
+    """A batch of texts being continued; the state of a memory has constant size."""
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
-        """Read non-empty prompts of any lengths, the memory empty; logits `[B, V]` after each."""
+        """Read non-empty prompts of any lengths from the start; logits `[B, V]` after each."""
 
     def step(self, tokens: np.ndarray) -> np.ndarray:
         """Read one token per row, `[B]`; logits `[B, V]`."""
 
     def state(self) -> Weights:
-        """The memories and positions, by name."""
+        """Positions, and memories or caches, by name; see `mlx_pam.decoder_state`."""
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Take up what `state` returned."""
@@ -95,7 +95,7 @@ class Backend(Protocol):
     Decoder: Callable[[Any], Decoder]
 
     def build(
-        self, config: MemoryConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
+        self, config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> Any:
         """A model in the library's own idiom, its weights given or drawn from the seed."""
 

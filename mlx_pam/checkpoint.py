@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from mlx_pam.config import MemoryConfig, model_config
+from mlx_pam.config import ModelConfig, model_config
 from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.parameters import parameter_table
 
@@ -38,7 +38,7 @@ class Checkpoint:
     """What a checkpoint folder holds; an exported model has configuration and weights only."""
 
     path: Path
-    config: MemoryConfig
+    config: ModelConfig
     weights: dict[str, np.ndarray]
     optimizer: dict[str, np.ndarray] | None = None
     training: dict[str, Any] | None = None
@@ -56,7 +56,7 @@ def size_on_disk(parameters: int) -> int:
 
 def save(
     directory: Path | str,
-    config: MemoryConfig,
+    config: ModelConfig,
     weights: Mapping[str, np.ndarray],
     optimizer: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
@@ -243,7 +243,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return record
 
 
-def _read_config(path: Path) -> MemoryConfig:
+def _read_config(path: Path) -> ModelConfig:
     record = _read_json(path)
     try:
         return model_config(record)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_pam import checkpoint
-from mlx_pam.config import MemoryConfig, require
+from mlx_pam.config import ModelConfig, require
 from mlx_pam.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class LanguageModel:
     """What `generate`, `stream` and `evaluate` take; made by `load`, or around a live model."""
 
-    config: MemoryConfig
+    config: ModelConfig
     tokenizer: Tokenizer
     backend: Backend
     model: Any
@@ -36,7 +36,7 @@ class LanguageModel:
         )
 
     def decoder(self) -> Any:
-        """A new recurrent decoder of this model, with a state of its own."""
+        """A new decoder of this model, with a state of its own."""
         return self.backend.Decoder(self.model)
 
 

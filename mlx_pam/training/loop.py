@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mlx_pam import processes
 from mlx_pam.backend import get_backend
-from mlx_pam.config import MemoryConfig, TrainConfig
+from mlx_pam.config import ModelConfig, TrainConfig
 from mlx_pam.evaluate import perplexity, split_loss
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.training.interrupt import Interrupt
@@ -50,7 +50,7 @@ class TrainResult:
         return dataclasses.asdict(self) | paths
 
 
-def train(config: TrainConfig, model_config: MemoryConfig | None = None) -> TrainResult:
+def train(config: TrainConfig, model_config: ModelConfig | None = None) -> TrainResult:
     """Train a model as `config` says; `model_config` stands in for the preset of its scale.
 
     Raises `ConfigError`, `DataError`, `BackendError` or `CheckpointError` before anything is

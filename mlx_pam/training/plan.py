@@ -10,7 +10,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from mlx_pam import checkpoint, processes
-from mlx_pam.config import MemoryConfig, Recipe, TrainConfig, require
+from mlx_pam.config import ModelConfig, Recipe, TrainConfig, require
 from mlx_pam.data.batches import Batches, require_tokens
 from mlx_pam.data.corpus import Corpus, load_corpus
 from mlx_pam.data.tokenizer import Tokenizer, gpt2
@@ -23,7 +23,7 @@ class Plan:
     """A run with everything that was left open filled in."""
 
     config: TrainConfig
-    model: MemoryConfig
+    model: ModelConfig
     tokenizer: Tokenizer
     corpus: Corpus
     steps: int
@@ -95,7 +95,7 @@ class Plan:
         return "\n".join(f"{label:<9}{text}" for label, text in lines.items())
 
 
-def make_plan(config: TrainConfig, model: MemoryConfig | None = None) -> Plan:
+def make_plan(config: TrainConfig, model: ModelConfig | None = None) -> Plan:
     """Load the corpus and settle every number; raises before anything is built or written."""
     require(
         config.batch_size % processes.count() == 0,
