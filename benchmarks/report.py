@@ -16,7 +16,9 @@ SCALED = {"FLOP/s": ("GFLOP/s", 1e9), "bytes/s": ("GB/s", 1e9)}
 def show(row: Mapping[str, Any], console: Console) -> None:
     """Print the variants and the ratios of one row."""
     setting = ", ".join(f"{name} {value}" for name, value in row["setting"].items())
-    table = Table(title=f"{row['case']}: {setting}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    minutes = row["wall_seconds"] / 60
+    title = f"{row['case']}: {setting} ({row['rounds']} rounds, {minutes:.1f} min)"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("variant", "median", "min - max", "unit", "peak", "notes"):
         table.add_column(name, justify="left" if name in ("variant", "unit", "notes") else "right")
     for name, measured in row["variants"].items():

@@ -10,6 +10,8 @@ import argparse
 import dataclasses
 import json
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +103,20 @@ def measure(
     rounds = options.rounds or case.rounds
     about = machine.describe()
     jobs = {variant: given.job(setting) for variant, given in case.variants.items()}
+    start = time.monotonic()
     with console.status("") as status:
+
+        def tell(text: str) -> None:
+            status.update(f"{name}: {text}")
+            if not console.is_terminal:
+                print(f"{name}: {text}", file=sys.stderr)
+
         outcomes = run_rounds(
             jobs,
             rounds=rounds,
             threads=setting["threads"],
             seconds=options.seconds,
-            tell=lambda text: status.update(f"{name}: {text}"),
+            tell=tell,
             log=None if options.debug else subprocess.DEVNULL,
         )
     measured = summary.variants(outcomes)
@@ -117,7 +126,8 @@ def measure(
         **about,
         "setting": dict(setting),
         "rounds": rounds,
-        "seconds": options.seconds,
+        "turn_seconds": options.seconds,
+        "wall_seconds": time.monotonic() - start,
         "variants": measured,
         "ratios": summary.ratios(measured, case.pairs),
     }

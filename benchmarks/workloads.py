@@ -23,7 +23,6 @@ from mlx_pam.parameters import initial_weights, parameter_count
 LEARNING_RATE = 1e-4  # the text is random: it is the work that counts
 FLOAT32 = 4  # bytes
 STREAM_BYTES = 1 << 29  # far more than any cache holds
-FEW_TOKENS = 16
 
 Facts = dict[str, Any]
 
@@ -123,6 +122,7 @@ class Decoding(_Library):
             state[name] = np.resize(block, shape)
             size += state[name].nbytes
         self._decoder.restore(state | {"positions": np.array([context])})
+        self.step()  # makes room in a cache
         passes = 2 if isinstance(self._config, PAMConfig) else 1  # a memory is read and written
         weights = FLOAT32 * parameter_count(self._config)  # the tied head reads the whole table
         return {"state_bytes": size, "bytes_per_token": weights + passes * size}
@@ -164,7 +164,8 @@ class Loss(_Library):
             return F.cross_entropy((x @ table.T).float(), targets, reduction="sum")
 
         def linear_cross_entropy(x, table, targets):
-            chunks = torch.nn.LinearCrossEntropyOptions(**options)
+            method = None if "batch_chunk_size" in options else "auto"
+            chunks = torch.nn.LinearCrossEntropyOptions(chunking_method=method, **options)
             return F.linear_cross_entropy(x, table, targets, reduction="sum", options=chunks)
 
         if function == "linear_cross_entropy" and not hasattr(F, function):
