@@ -12,9 +12,11 @@ from mlx_pam.training.metrics import to_json
 def run(argv: list[str]) -> int:
     config = parse(TrainConfig, argv, prog="mlx_pam train", description=TrainConfig.__doc__)
 
-    from mlx_pam.training.loop import train  # heavy: help does without
+    from mlx_pam.backend import get_backend  # heavy: help does without
+    from mlx_pam.training.loop import train
 
     result = train(config)
+    get_backend(config.backend, config.parallel).team.leave()
     if not processes.is_main():
         return 0  # the main process answers for all
     if config.json:

@@ -81,6 +81,9 @@ class Team(Protocol):
     def main_first(self, work: Callable[[], T]) -> T:
         """work() in each process; the others begin when the main one has done it."""
 
+    def leave(self) -> None:
+        """Part, when all is done: the last call."""
+
 
 class Backend(Protocol):
     """What an array library offers to the rest of the package."""

@@ -42,3 +42,6 @@ class Alone:
 
     def main_first(self, work: Callable[[], T]) -> T:
         return work()
+
+    def leave(self) -> None:
+        pass

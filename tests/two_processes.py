@@ -52,10 +52,12 @@ def train(patch: pytest.MonkeyPatch, fault: str | None = None, **settings: Any) 
     return run(**paths, backend="torch", **settings).to_dict()
 
 
-def learn(patch: pytest.MonkeyPatch, family: str, parallel: str | None = None) -> dict[str, Any]:
+def learn(
+    patch: pytest.MonkeyPatch, family: str, parallel: str | None = None, dtype: str = "float32"
+) -> dict[str, Any]:
     """Two updates of two micro-batches; evaluation and decoding between and after them."""
     backend = get_backend("torch", parallel)
-    learner = backend.Learner(backend.build(FAMILIES[family], seed=3), RECIPE, "float32")
+    learner = backend.Learner(backend.build(FAMILIES[family], seed=3), RECIPE, dtype)
     decoder = backend.Decoder(learner.model)
     draw = np.random.default_rng(0)
     found: dict[str, list] = {"loss": [], "halfway": [], "norm": [], "evaluation": [], "logits": []}

@@ -47,12 +47,12 @@ def join() -> None:
 
 def size() -> int:
     """Processes that work together."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def is_main() -> bool:
     """Whether this is the process that keeps what all have put together."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+    return size() == 1 or dist.get_rank() == 0
 
 
 def total(value: float) -> float:
@@ -104,6 +104,9 @@ class Team:
         self.any_of(False)
         return work()
 
+    def leave(self) -> None:
+        dist.destroy_process_group()
+
 
 class _Hidden(nn.Module):
     """A model whose forward pass is `hidden`: DDP looks for its work there."""
@@ -139,7 +142,7 @@ def reduction(hidden: Callable, due: bool) -> contextlib.AbstractContextManager:
 def shard(model: Model, device: torch.device) -> None:
     """Divide a model among the processes, on their devices; a block is made whole while it works.
 
-    A scalar becomes a vector of one number: FSDP2 divides no scalars.
+    A scalar becomes a vector of one number, since FSDP2 divides no scalars.
     """
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 

@@ -74,6 +74,8 @@ def together(corpus, tmp_path_factory) -> tuple[list[dict[str, Any]], Path, Any]
     for family in two_processes.FAMILIES:
         for mode in ("ddp", "fsdp"):
             jobs[f"{family}-{mode}"] = ("learn", {"family": family, "parallel": mode})
+    for mode in ("ddp", "fsdp"):
+        jobs[f"half-{mode}"] = ("learn", {"family": "pam", "parallel": mode, "dtype": "bfloat16"})
     train("crash", fault="crash")
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -101,6 +103,12 @@ def test_two_processes_learn_as_one(together, family, parallel):
     assert other[f"{family}-{parallel}"]["weights"] == []  # one process holds what is saved
     for array, right in zip(weights, expected["weights"], strict=True):
         np.testing.assert_allclose(array, right, atol=1e-4)
+
+
+def test_a_divided_model_has_the_same_types_in_bfloat16(together):
+    (main, _), _, _ = together
+    for name in ("loss", "norm", "evaluation"):
+        assert main["half-fsdp"][name] == pytest.approx(main["half-ddp"][name], rel=1e-4), name
 
 
 def test_gradients_are_reduced_once_in_an_update(together):

@@ -37,9 +37,10 @@ class Block(nn.Module):
         self.alpha_pam = nn.Parameter(torch.tensor(config.alpha_pam_init))
 
     def forward(self, z, phases, state=None, mask=None, form="auto") -> tuple[Tensor, Tensor]:
-        z = z + self.alpha_cgu * self.unit(self.unit_norm(z))
+        alpha_cgu, alpha_pam = self.alpha_cgu.squeeze(), self.alpha_pam.squeeze()  # [1] if sharded
+        z = z + alpha_cgu * self.unit(self.unit_norm(z))
         y, state = self.memory(self.memory_norm(z), phases, state, mask, form)
-        return z + self.alpha_pam * y, state
+        return z + alpha_pam * y, state
 
 
 class MemoryLM(nn.Module):
