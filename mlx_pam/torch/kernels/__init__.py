@@ -1,0 +1,70 @@
+"""The fused form of the memory: Triton kernels for NVIDIA GPUs, which keep scores in registers.
+
+With TRITON_INTERPRET=1 in the environment they run on any CPU, slowly: that is how they are tested.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from mlx_pam.errors import BackendError
+
+WIDTHS = (8, 16, 32, 64, 128)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _absence() -> str | None:
+    """Why the kernels cannot run in this process, None if they can."""
+    if find_spec("triton") is None:
+        return "needs the package triton, version 3.3 or later"
+    if INTERPRETED:
+        return None
+    devices = range(torch.cuda.device_count() if torch.version.cuda else 0)
+    if not devices or min(map(torch.cuda.get_device_capability, devices)) < (8, 0):
+        return "needs an NVIDIA GPU of compute capability 8.0 or later"
+    return None
+
+
+ABSENCE = _absence()
+if ABSENCE is None:
+    from mlx_pam.torch.kernels import operator
+
+
+def obstacle(q: Tensor) -> str | None:
+    """Why the kernels cannot take inputs like q, None if they can."""
+    if ABSENCE is not None:
+        return ABSENCE
+    if not (q.is_cuda or INTERPRETED):
+        return f"needs tensors on an NVIDIA GPU, got {q.device.type}"
+    if q.dtype not in DTYPES:
+        return f"takes {', '.join(map(str, DTYPES))}, got {q.dtype}"
+    if q.shape[-1] not in WIDTHS:
+        return f"takes d in {WIDTHS}, got {q.shape[-1]}"
+    return None
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The dual form inside chunks, the state carried between them, in kernels; differentiable.
+
+    Arguments as in `mlx_pam.torch.ops.retrieval.FORMS`. Raises `BackendError` where it cannot run.
+    """
+    if reason := obstacle(q):
+        raise BackendError(f'form="fused" {reason}')
+    return operator.retrieve(q, k, v, log_decay, state)
+
+
+def step_(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor) -> Tensor:
+    """y of one token, T = 1; the state, contiguous, is brought up to date in place. No gradient.
+
+    One kernel that reads and writes the state once: what a decoder captures in a CUDA graph.
+    """
+    if reason := obstacle(q):
+        raise BackendError(f"a step in place {reason}")
+    return operator.step_(q, k, v, log_decay, state)
