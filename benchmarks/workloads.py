@@ -110,7 +110,7 @@ class Decoding(_Library):
         super().__init__(backend)
         self._config = preset(model, scale)
         built = self.backend.build(self._config, initial_weights(self._config))
-        self._decoder = self.backend.Decoder(built)
+        self._decoder = self.backend.Decoder(built, tokens=1_000_000)
         self._token = np.zeros(1, np.int64)
         self.facts["parameters"] = parameter_count(self._config)
 

@@ -95,7 +95,8 @@ class Backend(Protocol):
     """Forms of retrieval that run here."""
     team: Team
     Learner: Callable[[Any, Recipe, str], Learner]
-    Decoder: Callable[[Any], Decoder]
+    Decoder: Callable[[Any, int], Decoder]
+    """(model, tokens that are expected): a long text is worth compiling for."""
 
     def build(
         self, config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0

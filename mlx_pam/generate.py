@@ -138,7 +138,7 @@ class _Row:
         self._shown: list[str] = []
         self._logprobs: list[float] = []
         self._first_time = self._last_time = 0.0
-        self._config = config
+        self.config = config
         self._seed = seed
         self._generator = np.random.default_rng(seed)
         self._tokenizer = tokenizer
@@ -148,18 +148,18 @@ class _Row:
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token; returns the text that may now be shown, "" inside a character."""
         logits = logits[: self._tokenizer.vocab_size]  # rows of a padded vocabulary have no text
-        token = self.last = draw(logits, self._config, self._context, self._generator)
+        token = self.last = draw(logits, self.config, self._context, self._generator)
         self._context.append(token)
         self._last_time = time.perf_counter()
         self._first_time = self._first_time or self._last_time
-        if self._config.logprobs:
+        if self.config.logprobs:
             self._logprobs.append(log_probability(logits, token))
         if token == self._tokenizer.end_of_text:
             self.finish_reason = "end"
             piece = ""
         else:
             piece = self._stops.push(self._characters.push(token))
-            if len(self._tokens) == self._config.max_tokens:
+            if len(self._tokens) == self.config.max_tokens:
                 self.finish_reason = "length"
         if self.finish_reason and not self._stops.found:
             piece += self._stops.push(self._characters.flush())
@@ -180,7 +180,7 @@ class _Row:
             prompt=self._prompt,
             text="".join(self._shown),
             tokens=tuple(self._tokens),
-            logprobs=tuple(self._logprobs) if self._config.logprobs else None,
+            logprobs=tuple(self._logprobs) if self.config.logprobs else None,
             seed=self._seed,
             finish_reason=self.finish_reason,
             prompt_tokens=self._prompt_tokens,
@@ -202,7 +202,7 @@ def _advance(model: LanguageModel, rows: Sequence[_Row]) -> Iterator[list[str]]:
     """Draw a token for every row that is not finished, and yield the rows' new pieces of text."""
     if all(row.finish_reason for row in rows):
         return
-    decoder = model.decoder()
+    decoder = model.decoder(rows[0].config.max_tokens)
     logits = decoder.prefill([row.start_ids for row in rows])  # [B, V]
     while True:
         yield ["" if row.finish_reason else row.take(logits[r]) for r, row in enumerate(rows)]

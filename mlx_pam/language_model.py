@@ -35,9 +35,9 @@ class LanguageModel:
             self.config.vocab_size,
         )
 
-    def decoder(self) -> Any:
-        """A new decoder of this model, with a state of its own."""
-        return self.backend.Decoder(self.model)
+    def decoder(self, tokens: int = 0) -> Any:
+        """A new decoder of this model, with a state of its own, for about so many tokens."""
+        return self.backend.Decoder(self.model, tokens)
 
 
 def load(path: Path | str, backend: str = "auto") -> LanguageModel:

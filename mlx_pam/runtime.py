@@ -25,6 +25,7 @@ from mlx_pam.ops.retrieval import FORMS, retrieve
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
 
 PREFILL_TOKENS = 1024  # prompt tokens per row read at once
+COMPILED_FROM = 1000  # tokens to come
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 
 
@@ -148,25 +149,26 @@ class Learner:
         mx.eval(self._optimizer.state)
 
 
-def _step_function(model: Model) -> Callable:
-    """One token through the model."""
+def _step_function(model: Model, tokens: int) -> Callable:
+    """One token through the model, compiled where about so many tokens earn it back."""
 
     def step(ids: mx.array, phases: mx.array, memories: list[mx.array]):
         hidden, memories = model.hidden(ids, phases, memories)
         x, table = model.embedding.head(hidden[:, -1])
         return (x @ table.T).astype(mx.float32), memories
 
-    return mx.compile(step, inputs=model.state) if can_compile() else step
+    worth_it = mx.default_device() == mx.gpu or tokens >= COMPILED_FROM  # seconds on a CPU
+    return mx.compile(step, inputs=model.state) if worth_it and can_compile() else step
 
 
 class Decoder:
     """Texts being continued, see `mlx_pam.backend.Decoder`."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, tokens: int = 0):
         self.model = model
         self._memories: list[mx.array] = []
         self._positions = np.zeros(0, np.int64)
-        self._step = _step_function(model)
+        self._step = _step_function(model, tokens)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
         lengths = np.array([len(prompt) for prompt in prompts])

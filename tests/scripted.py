@@ -21,7 +21,7 @@ class ScriptedBackend:
     def __init__(self) -> None:
         self.decoders: list[ScriptedDecoder] = []
 
-    def Decoder(self, model: NextLogits) -> ScriptedDecoder:
+    def Decoder(self, model: NextLogits, tokens: int = 0) -> ScriptedDecoder:
         self.decoders.append(ScriptedDecoder(model))
         return self.decoders[-1]
 

@@ -20,11 +20,13 @@ from mlx_pam.torch import distributed
 from mlx_pam.torch.arrays import named_arrays, named_weights, set_weights, tensor_like, to_numpy
 from mlx_pam.torch.models import Model
 from mlx_pam.torch.models import build as build_model
-from mlx_pam.torch.ops.fusing import can_compile
+from mlx_pam.torch.ops.fusing import as_written, can_compile
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
+from mlx_pam.torch.ops.product import fused_product, product
 from mlx_pam.torch.ops.retrieval import FORMS, retrieve
 
 PREFILL_TOKENS = 1024  # prompt tokens per row read at once
+COMPILED_FROM = 1000  # tokens to come
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -135,9 +137,15 @@ class Learner:
 class Decoder:
     """Texts being continued, see `mlx_pam.backend.Decoder`."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, tokens: int = 0):
         self.model = model
         self._device = next(model.parameters()).device
+        # a CPU's compiler takes seconds, which a long text earns back
+        worth_it = self._device.type != "cpu" or tokens >= COMPILED_FROM
+        self._compiled = worth_it and can_compile(self._device.type)
+        if self._compiled:
+            for layer in model.layers:
+                layer.compile(dynamic=False)
         self._memories: list[Tensor] = []
         self._positions = np.zeros(0, np.int64)
 
@@ -153,12 +161,13 @@ class Decoder:
             inside = positions < lengths[:, None]  # [B, T]
             mask = None if inside.all() else torch.from_numpy(inside).to(self._device)
             memories = memories and self._with_room(memories, ids.shape[1])
-            hidden, memories = self.model.hidden(
-                torch.from_numpy(ids[:, positions]).to(self._device),
-                self.model.phases(positions),
-                memories,
-                mask,
-            )
+            with as_written():  # a prompt's length is met once
+                hidden, memories = self.model.hidden(
+                    torch.from_numpy(ids[:, positions]).to(self._device),
+                    self.model.phases(positions),
+                    memories,
+                    mask,
+                )
             final = np.clip(lengths - 1 - start, 0, len(positions) - 1)
             here = hidden[torch.arange(len(prompts)), torch.from_numpy(final)]  # [B, (2,) D]
             ends_here = torch.from_numpy(inside.any(axis=1)).to(self._device)
@@ -173,12 +182,14 @@ class Decoder:
         ids = torch.from_numpy(np.asarray(tokens, np.int64)[:, None]).to(self._device)
         self._positions = self._positions + 1
         self._memories = self._with_room(self._memories, int(self._positions.max()))
-        hidden, self._memories = self.model.hidden(ids, phases, self._memories)
-        return self._logits(hidden[:, -1])
+        with contextlib.nullcontext() if self._compiled else as_written():
+            hidden, self._memories = self.model.hidden(ids, phases, self._memories)
+            return self._logits(hidden[:, -1])
 
     def _logits(self, hidden: Tensor) -> np.ndarray:
         x, table = self.model.embedding.head(hidden)
-        return distributed.agreed((x @ table.T).float()).cpu().numpy()
+        read = fused_product if self._compiled else product
+        return distributed.agreed(read(x, table).float()).cpu().numpy()
 
     def _with_room(self, memories: list[Tensor], tokens: int) -> list[Tensor]:
         """The memories with room for so many tokens; only a transformer's ever have to grow."""

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mlx_pam.torch.ops.product import product
+
 
 class RealLinear(nn.Module):
     """y = W x without bias: `[..., n]` -> `[..., m]`, or from and to `[..., groups, width]`."""
@@ -18,7 +20,7 @@ class RealLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.groups_in > 1:
             x = x.flatten(-2)
-        y = F.linear(x, self.weight)
+        y = product(x, self.weight)
         return y.unflatten(-1, (self.groups_out, -1)) if self.groups_out > 1 else y
 
 

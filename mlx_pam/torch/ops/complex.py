@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Up to so many rows, a product reads the stored planes instead of building the block weight:
-# decoding is bound by the bytes of the weights, training by the number of products.
-FEW_ROWS = 8
+from mlx_pam.torch.ops.product import FEW_ROWS, product
 
 # |z|^2 up to here counts as 0: below it the slope of 1/|z| leaves float32's range.
 TINY_SQUARE = 1e-24
@@ -83,12 +81,13 @@ def linear(x: Tensor, weight: Tensor, groups_out: int = 1, groups_in: int = 1) -
     _, m, n = weight.shape
     lead = x.shape[: -2 if groups_in == 1 else -3]
     shape_out = (*lead, 2, m) if groups_out == 1 else (*lead, groups_out, 2, m // groups_out)
-    if x.numel() // (2 * n) > FEW_ROWS:
+    if x.numel() // n > FEW_ROWS:
         flat = x.reshape(*lead, 2 * n)
         return F.linear(flat, block_weight(weight, groups_out, groups_in)).view(shape_out)
+    # few rows read the stored planes and build no block: each weight once, for both planes of x
     x = x.view(*lead, groups_in, 2, n // groups_in).transpose(-3, -2).reshape(*lead, 2, n)
-    by_re = F.linear(x, weight[0])  # [..., 2, m]: W_re on both planes
-    by_im = F.linear(x, weight[1])
+    by_re = product(x, weight[0])  # [..., 2, m]: W_re on both planes
+    by_im = product(x, weight[1])
     y = by_re + times_i(by_im)
     y = y.view(*lead, 2, groups_out, m // groups_out).transpose(-3, -2)
     return y.reshape(shape_out)

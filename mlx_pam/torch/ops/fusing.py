@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,11 +23,24 @@ def can_compile(device_type: str) -> bool:
 
 
 def fused(function: F) -> F:
-    """The function, compiled for the fixed shapes that it meets where its first tensor can be."""
-    compiled = torch.compile(function, dynamic=False)
+    """The function, compiled for the fixed shapes that it meets where its first tensor can be.
+
+    It is compiled at the first call, since the compiler's import takes seconds.
+    """
+
+    @functools.cache
+    def compiled() -> F:
+        return torch.compile(function, dynamic=False)
 
     @functools.wraps(function)
     def call(first: torch.Tensor, *others):
-        return (compiled if can_compile(first.device.type) else function)(first, *others)
+        return (compiled() if can_compile(first.device.type) else function)(first, *others)
 
     return call
+
+
+def as_written() -> contextlib.AbstractContextManager:
+    """Inside, nothing is compiled for another shape: what has been compiled runs as written."""
+    if "torch._dynamo" not in sys.modules:  # nothing has
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")

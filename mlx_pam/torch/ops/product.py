@@ -1,0 +1,28 @@
+"""The product with a weight, which decoding reads once for all of its few rows."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mlx_pam.torch.ops.fusing import fused
+
+# Up to so many rows, a product is bound by the bytes of its weight; with more, by arithmetic.
+FEW_ROWS = 8
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T: `[..., n]`, `[m, n]` -> `[..., m]`.
+
+    Of few rows, compiled code takes each row of W through all rows of x before it reads the next:
+    about twice as fast on a CPU as the BLAS, which is made for larger products.
+    """
+    rows = x.numel() // x.shape[-1]
+    if rows > FEW_ROWS or not torch.compiler.is_compiling():
+        return F.linear(x, weight)
+    y = (weight[:, None, :] * x.reshape(rows, -1)).sum(dim=-1)  # [m, rows]
+    return y.T.reshape(*x.shape[:-1], weight.shape[0])
+
+
+fused_product = fused(product)
