@@ -10,6 +10,7 @@ from mlx_pam.config import TransformerConfig
 from mlx_pam.phases import paired_rotation
 from mlx_pam.torch.layers.attention import Attention, Cache, Position
 from mlx_pam.torch.layers.real import RealEmbedding, RealNorm, SwiGLU
+from mlx_pam.torch.ops.fusing import any_length
 
 
 class TransformerBlock(nn.Module):
@@ -78,6 +79,9 @@ class TransformerLM(nn.Module):
             slots = torch.arange(memories[0].shape[2], device=ids.device)
             hides = slots > phases[1].reshape(-1, 1, ids.shape[1], 1)  # [B or 1, 1, T, C]
             visible = z.new_zeros(hides.shape).masked_fill_(hides, -torch.inf)
+            any_length(visible, 3)
+            for memory in memories:
+                any_length(memory, 2)
         for layer, cache in zip(self.layers, caches, strict=True):
             z, cache = layer(z, phases, cache, visible)
             after.extend(cache)
