@@ -81,8 +81,8 @@ def _memory_table(c: MemoryConfig) -> dict[str, Parameter]:
 
 
 def _transformer_table(c: TransformerConfig) -> dict[str, Parameter]:
-    """What a branch adds is smaller by sqrt(2L), so that the depth does not set the sum's size."""
-    gain = (2 * c.num_layers) ** -0.5
+    """The 2L branches add up to about the embedding's size: a block sees the tokens through them."""
+    gain = _embedding_std(c) / (2 * c.num_layers) ** 0.5
     table = {"embedding.weight": _embedding(c)}
     for i in range(c.num_layers):
         layer = {
@@ -136,7 +136,11 @@ def _linear(
 
 def _embedding(c: ModelConfig, planes: tuple[int, ...] = ()) -> Parameter:
     shape = (c.vocab_size, *planes, c.dim)
-    return Parameter(shape, "embedding", _normal(shape, LOGIT_STD / c.dim**0.5))
+    return Parameter(shape, "embedding", _normal(shape, _embedding_std(c)))
+
+
+def _embedding_std(c: ModelConfig) -> float:
+    return LOGIT_STD / c.dim**0.5
 
 
 def _constant(shape: tuple[int, ...], value: float, kind: Kind) -> Parameter:
