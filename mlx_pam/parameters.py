@@ -81,7 +81,7 @@ def _memory_table(c: MemoryConfig) -> dict[str, Parameter]:
 
 
 def _transformer_table(c: TransformerConfig) -> dict[str, Parameter]:
-    """The 2L branches add up to about the embedding's size: a block sees the tokens through them."""
+    """At first the 2L branches add up to about the embedding's size, which keeps tokens apart."""
     gain = _embedding_std(c) / (2 * c.num_layers) ** 0.5
     table = {"embedding.weight": _embedding(c)}
     for i in range(c.num_layers):
