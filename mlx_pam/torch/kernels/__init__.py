@@ -6,7 +6,6 @@ With TRITON_INTERPRET=1 in the environment they run on any CPU, slowly: that is 
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -20,13 +19,16 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 def _absence() -> str | None:
     """Why the kernels cannot run in this process, None if they can."""
-    if find_spec("triton") is None:
-        return "needs the package triton, version 3.3 or later"
-    if INTERPRETED:
-        return None
     devices = range(torch.cuda.device_count() if torch.version.cuda else 0)
-    if not devices or min(map(torch.cuda.get_device_capability, devices)) < (8, 0):
+    able = devices and min(map(torch.cuda.get_device_capability, devices)) >= (8, 0)
+    if not (able or INTERPRETED):
         return "needs an NVIDIA GPU of compute capability 8.0 or later"
+    try:
+        import triton
+    except ImportError:
+        return "needs the package triton"
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
+        return f"needs triton 3.3 or later, got {triton.__version__}"
     return None
 
 

@@ -17,13 +17,15 @@ masked before the exponential.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlx_pam.errors import ConfigError
+from mlx_pam.errors import BackendError, ConfigError
+from mlx_pam.torch import kernels
 from mlx_pam.torch.ops import complex as cx
 
 Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -53,11 +55,13 @@ def retrieve(
     log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
     state: S_0, zeros if None.  form: a name in `FORMS`, or "auto".
     Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do
-    not fit.
+    not fit, `BackendError` on a form that cannot run here.
     """
     _check_shapes(q, k, v, log_decay, state)
     if form == "auto":
-        form = "recurrent" if q.shape[1] == 1 else "chunkwise"
+        form = _best_form(q)
+    if form == "fused" and kernels.ABSENCE:
+        raise BackendError(f'form="fused" {kernels.ABSENCE}')
     if form not in FORMS:
         raise ConfigError(f"form must be one of auto, {', '.join(FORMS)}, got {form!r}")
     if state is None:
@@ -65,6 +69,17 @@ def retrieve(
         state = q.new_zeros((batch, heads, *planes, d, d), dtype=torch.float32)
     with torch.autocast(q.device.type, enabled=False):  # each product below has the type it needs
         return FORMS[form](q, k, v, log_decay.float(), state.float())
+
+
+def _best_form(q) -> str:
+    """Kernels where they run: no scores in memory. Else a token as it is, and more in chunks."""
+    if q.is_cuda:
+        obstacle = kernels.obstacle(q)
+        if obstacle is None:
+            return "fused"
+        if not torch.compiler.is_compiling():  # Python shows one warning once
+            warnings.warn(f'the memory runs without kernels: form="fused" {obstacle}', stacklevel=1)
+    return "recurrent" if q.shape[1] == 1 else "chunkwise"
 
 
 def _check_shapes(q, k, v, log_decay, state) -> None:
@@ -112,6 +127,8 @@ def chunkwise(q, k, v, log_decay, state):
 
 
 FORMS: dict[str, Form] = {"recurrent": recurrent, "parallel": parallel, "chunkwise": chunkwise}
+if kernels.ABSENCE is None:
+    FORMS["fused"] = kernels.fused
 
 
 def decay_matrix(log_decay: Tensor) -> Tensor:
