@@ -1,4 +1,4 @@
-"""H04: one checkpoint is one model, whichever backend reads it, generates with it or trains it on."""
+"""H04: one checkpoint is one model, whichever backend reads it, generates or trains on with it."""
 
 from __future__ import annotations
 
