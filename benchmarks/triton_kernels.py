@@ -3,8 +3,8 @@
 python benchmarks/triton_kernels.py
 python benchmarks/triton_kernels.py --arch 90 --d 128 --dtype bfloat16 --planes 1 2
 
-Registers are per thread, of 255; spills are bytes per thread that found no register; shared memory
-is bytes per program; warps are those that fit a multiprocessor beside each other.
+Registers are per thread, of 255; spills are the bytes of a thread's stack, which holds what found
+no register; shared memory is bytes per program; warps/SM fit one multiprocessor side by side.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mlx_pam.torch.kernels.gradients import chunk_gradients
 from mlx_pam.torch.kernels.step import token_step
 
 RESULTS = Path(__file__).parent / "results" / "triton_kernels.jsonl"
-PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in kernels.DTYPES}
 TRITON_TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 
@@ -70,7 +70,7 @@ def launched(dtype: torch.dtype, planes: int, d: int) -> Iterator[Kernel]:
 
 
 def resources(kernel: Kernel, dtype: torch.dtype, arch: int) -> dict[str, Any]:
-    """Compile one kernel for one architecture and read what `ptxas` reports of it."""
+    """Compile one kernel for one architecture and read its machine code's header."""
     names = kernel.function.arg_names
     constants = {name: value for name, value in kernel.settings.items() if name in names}
     options = {name: value for name, value in kernel.settings.items() if name not in names}
@@ -86,7 +86,7 @@ def resources(kernel: Kernel, dtype: torch.dtype, arch: int) -> dict[str, Any]:
         },
     )
     compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    used = _assembled(compiled.asm["ptx"])
+    used = _machine_code(compiled.asm)
     shared = compiled.metadata.shared
     warps = compiled.metadata.num_warps
     granted = -(-used["registers"] // 8) * 8 * 32 * warps
@@ -107,19 +107,18 @@ def _type(name: str, constants: dict[str, Any], dtype: torch.dtype) -> str:
     return TRITON_TYPES[torch.float32 if name in FLOAT32 else dtype]
 
 
-def _assembled(ptx: str) -> dict[str, Any]:
-    """Registers, spilled bytes and the matrix instruction of a kernel's assembly."""
-    target = re.search(r"\.target (\w+)", ptx)[1]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernel.ptx")
-        path.write_text(ptx)
-        command = [PTXAS, "-v", f"--gpu-name={target}", path, "-o", path.with_suffix(".cubin")]
-        report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
-    matrix = re.search(r"wgmma\.mma_async|mma\.sync", ptx)
+def _machine_code(stages: dict[str, Any]) -> dict[str, Any]:
+    """Registers, stack and the matrix instruction of a compiled kernel."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(stages["cubin"])
+        file.flush()
+        command = [CUOBJDUMP, "--dump-resource-usage", file.name]
+        report = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", report).groups()
+    matrix = re.search(r"wgmma\.mma_async|mma\.sync", stages["ptx"])
     return {
-        "registers": int(re.search(r"Used (\d+) registers", report)[1]),
-        "spill_bytes": int(spills[1]) + int(spills[2]),
+        "registers": int(registers),
+        "spill_bytes": int(stack),
         "matrix_unit": matrix[0].split(".")[0] if matrix else "none",
     }
 

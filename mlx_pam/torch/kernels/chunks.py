@@ -24,7 +24,7 @@ from mlx_pam.torch.kernels.tiles import (
 )
 
 
-@triton.jit(do_not_specialize=["T", "n"])  # one compiled kernel for every length
+@triton.jit(do_not_specialize=["T", "H", "n"])  # one compiled kernel for every length
 def chunk_states(
     left, right, log_decay, first, states, last, T, H, n,
     D: tl.constexpr, PLANES: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
@@ -84,7 +84,7 @@ def chunk_states(
     store(last + head * size + entry, inside, D * D, re, im, PLANES)
 
 
-@triton.jit(do_not_specialize=["T", "n"])
+@triton.jit(do_not_specialize=["T", "H", "n"])
 def chunk_outputs(
     q, k, v, log_decay, states, y, T, H, n,
     D: tl.constexpr, PLANES: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,

@@ -36,7 +36,7 @@ from mlx_pam.torch.kernels.tiles import (
 )
 
 
-@triton.jit(do_not_specialize=["T", "n"])
+@triton.jit(do_not_specialize=["T", "H", "n"])
 def chunk_gradients(
     q, k, v, log_decay, dy, states, adjoints, dq, dk, dv, dlog_decay, T, H, n,
     D: tl.constexpr, PLANES: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,

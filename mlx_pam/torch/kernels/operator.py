@@ -27,7 +27,7 @@ class Tiles(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """How inputs of one type are multiplied, in the largest tiles at which d = 64 spills nothing.
+    """How inputs of one type are multiplied, in what tiles: complex heads of 64 spill nothing.
 
     `benchmarks/triton_kernels.py` prints what every kernel takes.
     """
