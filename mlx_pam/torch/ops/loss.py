@@ -21,7 +21,7 @@ SLICE_NUMBERS_GPU = 1 << 26
 def token_losses(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
     """-log softmax(x table^T)[target] without a gradient: `[N, E]`, `[V, E]`, `[N]` -> `[N]`."""
     slices = _slices(x, table)
-    return torch.cat([_softmax(x[rows] @ table.T, targets[rows])[0] for rows in slices])
+    return torch.cat([_softmax(_logits(x[rows], table), targets[rows])[0] for rows in slices])
 
 
 def summed_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class _SummedLoss(torch.autograd.Function):
         dx = torch.empty_like(x)
         dtable = torch.zeros_like(table, dtype=torch.float32)
         for rows in _slices(x, table):
-            losses, shares, sums = _softmax(x[rows] @ table.T, targets[rows])
+            losses, shares, sums = _softmax(_logits(x[rows], table), targets[rows])
             total += losses.sum()
             dx[rows] = (shares @ table) / sums - table[targets[rows]]
             weighted = (x[rows] / sums).to(x.dtype)
@@ -70,6 +70,11 @@ def _slices(x: Tensor, table: Tensor) -> Iterator[slice]:
     count = -(-x.shape[0] // most)
     rows = next((x.shape[0] // n for n in range(count, 2 * count) if x.shape[0] % n == 0), most)
     return (slice(start, start + rows) for start in range(0, x.shape[0], rows))
+
+
+def _logits(x: Tensor, table: Tensor) -> Tensor:
+    """x table^T: `[R, E]`, `[V, E]` -> `[R, V]`, in memory as its product is fastest."""
+    return (table @ x.T).T if x.dtype == torch.float32 else x @ table.T
 
 
 @fused
