@@ -1,8 +1,9 @@
 """The fused form in a process of its own: on a GPU, or in Triton's interpreter on the CPU.
 
 The interpreter is chosen in the environment before Triton is first imported, and then for good: no
-other test should meet it. Its products are made to round their factors as tensor cores do; as it
-comes it multiplies TF32 as float32, and bfloat16 by the bits.
+other test should meet it. It is made as inexact as a GPU: products round their factors as tensor
+cores do, and exponentials are off by as much as CUDA allows. As it comes it multiplies TF32 as
+float32, and bfloat16 by the bits.
 """
 
 from __future__ import annotations
@@ -126,10 +127,10 @@ def _enter(machine: str) -> None:
     _torch().set_num_threads(1)
     if machine == "interpreter":
         os.environ["TRITON_INTERPRET"] = "1"
-        _round_as_tensor_cores()
+        _compute_as_a_gpu()
 
 
-def _round_as_tensor_cores() -> None:
+def _compute_as_a_gpu() -> None:
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -156,6 +157,12 @@ def _round_as_tensor_cores() -> None:
             products = x @ y
         return TensorHandle(total.data + products, total.dtype.scalar)
 
+    def exp(self, x):
+        exact = np.exp(x.data)
+        off = exact * np.float32(1 + 2.0**-22)  # as ex2.approx may be
+        return TensorHandle(np.where(x.data == 0, exact, off), x.dtype.scalar)
+
+    InterpreterBuilder.create_exp = exp
     InterpreterBuilder.binary_op = arithmetic
     InterpreterBuilder.create_dot = dot
 

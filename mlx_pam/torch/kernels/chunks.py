@@ -15,6 +15,7 @@ from mlx_pam.torch.kernels.tiles import (
     add_product,
     decay_matrix,
     decay_steps,
+    exp_to_the_bit,
     load,
     read_state,
     scores,
@@ -76,7 +77,7 @@ def chunk_states(
         a_re, a_im = load(a, (t[None, :] < count) & (value[:, None] < D), D, PLANES)  # [BLOCK, C]
         b_re, b_im = load(b, (t[:, None] < count) & (key[None, :] < D), D, PLANES)  # [C, BLOCK]
 
-        whole = tl.exp(tl.sum(steps, 0))  # gamma_1 ... gamma_C
+        whole = exp_to_the_bit(tl.sum(steps, 0))  # gamma_1 ... gamma_C
         re, im = add_product(
             re * whole, im * whole, a_re * weight, a_im * weight, b_re, b_im,
             "right", PLANES, OPERAND, PRECISION,

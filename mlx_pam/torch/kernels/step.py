@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mlx_pam.torch.kernels.tiles import load, store
+from mlx_pam.torch.kernels.tiles import exp_to_the_bit, load, store
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def token_step(
     k_re, k_im = load(k + token + key[None, :], columns, D, PLANES)  # [1, d]
     q_re, q_im = load(q + token + key[None, :], columns, D, PLANES)  # [1, d]
     v_re, v_im = v_re.to(tl.float32), v_im.to(tl.float32)
-    gamma = tl.exp(tl.load(log_decay + head))
+    gamma = exp_to_the_bit(tl.load(log_decay + head))
 
     re = gamma * re + v_re * k_re
     y_re = re * q_re
