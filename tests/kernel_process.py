@@ -134,18 +134,20 @@ def _compute_as_a_gpu() -> None:
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    binary_op = InterpreterBuilder.binary_op
-
     def is_bfloat16(x: Any) -> bool:
         return x.dtype.scalar == tl.bfloat16
 
     def numbers(x: Any) -> np.ndarray:
         return _from_bfloat16(x.data) if is_bfloat16(x) else x.data.astype(np.float32)
 
-    def arithmetic(self, a, b, operation):
-        if not is_bfloat16(a):
-            return binary_op(self, a, b, operation)
-        return TensorHandle(_to_bfloat16(operation(numbers(a), numbers(b))), tl.bfloat16)
+    def of_numbers(method):
+        def arithmetic(self, *arguments):
+            *operands, operation = arguments
+            if not is_bfloat16(operands[0]):
+                return method(self, *operands, operation)
+            return TensorHandle(_to_bfloat16(operation(*map(numbers, operands))), tl.bfloat16)
+
+        return arithmetic
 
     def dot(self, a, b, total, precision, max_num_imprecise_acc):
         x, y = numbers(a), numbers(b)
@@ -163,7 +165,8 @@ def _compute_as_a_gpu() -> None:
         return TensorHandle(np.where(x.data == 0, exact, off), x.dtype.scalar)
 
     InterpreterBuilder.create_exp = exp
-    InterpreterBuilder.binary_op = arithmetic
+    InterpreterBuilder.unary_op = of_numbers(InterpreterBuilder.unary_op)
+    InterpreterBuilder.binary_op = of_numbers(InterpreterBuilder.binary_op)
     InterpreterBuilder.create_dot = dot
 
 
