@@ -55,7 +55,7 @@ format: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.package
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m mlx_pam.benchmarks.run
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rounds import Job
+from mlx_pam.benchmarks.rounds import Job
 
 Setting = Mapping[str, Any]
 """What all variants of a row share: scale, batch_size, seq_len, or scale and threads."""

@@ -1,6 +1,6 @@
 """Search the peak learning rate of a scale: one short run per rate, the whole schedule in each.
 
-    python benchmarks/lr_search.py --scale 5m --rates 1e-3 2e-3 4e-3 --steps 200
+    python -m mlx_pam.benchmarks.lr_search --scale 5m --rates 1e-3 2e-3 4e-3 --steps 200
 
 Each run is `mlx_pam train` with the tuned recipe on `sample` and one rate; a line per run goes to
 `benchmarks/results/lr_search.jsonl`. The best rate of a longer run tends to be lower.
@@ -9,14 +9,14 @@ Each run is `mlx_pam train` with the tuned recipe on `sample` and one rate; a li
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
+from mlx_pam.benchmarks import rows
 from mlx_pam.config import TrainConfig
 from mlx_pam.training.loop import train
 
-RESULTS = Path(__file__).parent / "results" / "lr_search.jsonl"
+RESULTS = rows.RESULTS / "lr_search.jsonl"
 
 
 def main() -> None:
@@ -43,8 +43,7 @@ def main() -> None:
             result = train(config)
         row = {**settings, "lr": rate, "tokens": result.tokens, "data": config.data}
         row["validation_loss"] = result.validation_loss
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        rows.add(RESULTS, [row])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("mlx_pam", "mlx", "torch", "numpy")
 
 
@@ -17,7 +18,7 @@ def describe() -> dict[str, Any]:
     """The record that every row carries."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": _output("git", "describe", "--always", "--dirty"),
+        "commit": _commit(),
         "machine": {
             "cpu": _processor(),
             "cores": cores(),
@@ -32,6 +33,13 @@ def describe() -> dict[str, Any]:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _commit() -> str:
+    """Of the repository that this is; the one around an installed package says nothing of it."""
+    if not (ROOT / ".git").exists():
+        return "unknown"
+    return _output("git", "describe", "--always", "--dirty")
 
 
 def _processor() -> str:
@@ -58,7 +66,7 @@ def _versions() -> dict[str, str]:
 
 def _output(*command: str) -> str:
     try:
-        run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     except OSError:
         return "unknown"
     return run.stdout.strip() or "unknown"

@@ -1,28 +1,25 @@
-"""Measure: `python benchmarks/run.py [CASE ...]`; a line per row is added to `results/CASE.jsonl`.
+"""Measure cases by name; a line per row is added to `results/CASE.jsonl`.
 
-python benchmarks/run.py --list
-python benchmarks/run.py train --scale 5m --rounds 7
+python -m mlx_pam.benchmarks.run --list
+python -m mlx_pam.benchmarks.run train --scale 5m --rounds 7
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import machine
-import report
-import summary
-from cases import CASES, Case, Setting
 from rich.console import Console
-from rounds import run_rounds
 
-RESULTS = Path(__file__).parent / "results"
+from mlx_pam.benchmarks import machine, report, rows, summary
+from mlx_pam.benchmarks.cases import CASES, Case, Setting
+from mlx_pam.benchmarks.rounds import run_rounds
+
 DEFAULT = ["quick"]
 NARROW = ("scale", "batch_size", "seq_len")
 """Settings that the command line can replace."""
@@ -39,9 +36,7 @@ def main() -> None:
         for setting in replaced(case.settings, options):
             row = measure(name, case, setting, options, console)
             report.show(row, console)
-            options.out.mkdir(parents=True, exist_ok=True)
-            with (options.out / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            rows.add(options.out / f"{name}.jsonl", [row])
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -56,7 +51,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--batch-size", type=int, help="windows in a step, in place of the case's")
     add("--seq-len", type=int, help="tokens in a window, in place of the case's")
     add("--variants", nargs="+", metavar="WORD", help="only those whose name has one of the words")
-    add("--out", type=Path, default=RESULTS, help="folder of the results")
+    add("--out", type=Path, default=rows.RESULTS, help="folder of the results")
     add("--debug", action="store_true", help="show what the variants' processes print")
     return parser
 
@@ -87,13 +82,13 @@ def replaced(settings: tuple[Setting, ...], options: argparse.Namespace) -> list
     """
     own = {name: value for name in NARROW if (value := getattr(options, name, None)) is not None}
     selected = [s for s in settings if s["scale"] == own.get("scale")] or settings
-    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for setting in selected:
         row = {**setting, **{name: value for name, value in own.items() if name in setting}}
         row["threads"] = options.threads or setting.get("threads") or machine.cores()
-        if row not in rows:
-            rows.append(row)
-    return rows
+        if row not in found:
+            found.append(row)
+    return found
 
 
 def measure(

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rounds import Outcome
+from mlx_pam.benchmarks.rounds import Outcome
 
 Spread = dict[str, float]
 

@@ -1,6 +1,6 @@
 """Whether a complex product from three real ones pays: Gauss's scheme beside the block product.
 
-    python benchmarks/three_products.py
+    python -m mlx_pam.benchmarks.three_products
 
 y_re = A - B, y_im = C - A - B with A = W_re x_re, B = W_im x_im, C = (W_re + W_im)(x_re + x_im):
 a quarter fewer operations than the one product with [[W_re, -W_im], [W_im, W_re]], for sums before
@@ -10,18 +10,17 @@ and after it. The maps of the 100m PAM, PyTorch, taking turns; a line per map an
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from pathlib import Path
 
 import torch
-from machine import describe
 from torch import Tensor
 
+from mlx_pam.benchmarks import rows
+from mlx_pam.benchmarks.machine import describe
 from mlx_pam.torch.ops.complex import block_weight
 
-RESULTS = Path(__file__).parent / "results" / "three_products.jsonl"
+RESULTS = rows.RESULTS / "three_products.jsonl"
 ROWS, ROUNDS = 2048, 15
 MAPS = {"up_gate": (384, 2304), "down": (1152, 384), "qkv": (384, 1152), "out": (384, 384)}
 
@@ -56,8 +55,7 @@ def main() -> None:
             row["time_of_three_over_block"] = statistics.median(ratios)
             row |= {"min": ratios[0], "max": ratios[-1], "torch": torch.__version__}
             print(row)
-            with RESULTS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row | describe()) + "\n")
+            rows.add(RESULTS, [row | describe()])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What each Triton kernel takes of a GPU, by its compiler: no GPU is needed.
 
-python benchmarks/triton_kernels.py
-python benchmarks/triton_kernels.py --arch 90 --d 128 --dtype bfloat16 --planes 1 2
+python -m mlx_pam.benchmarks.triton_kernels
+python -m mlx_pam.benchmarks.triton_kernels --arch 90 --d 128 --dtype bfloat16 --planes 1 2
 
 Registers are per thread, of 255; spills are the bytes of a thread's stack, which holds what found
 no register; shared memory is bytes per program; warps/SM fit one multiprocessor side by side.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 import subprocess
 import tempfile
@@ -19,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import machine
 import torch
 import triton
 from rich import box
@@ -28,13 +26,14 @@ from rich.table import Table
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from mlx_pam.benchmarks import machine, rows
 from mlx_pam.torch import kernels
 from mlx_pam.torch.kernels import operator
 from mlx_pam.torch.kernels.chunks import chunk_outputs, chunk_states
 from mlx_pam.torch.kernels.gradients import chunk_gradients
 from mlx_pam.torch.kernels.step import token_step
 
-RESULTS = Path(__file__).parent / "results" / "triton_kernels.jsonl"
+RESULTS = rows.RESULTS / "triton_kernels.jsonl"
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in kernels.DTYPES}
 TRITON_TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
@@ -123,7 +122,7 @@ def _machine_code(stages: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def every_kernel(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row per architecture, type, planes, d and kernel."""
     about = {"date": machine.describe()["date"], "commit": machine.describe()["commit"]}
     about["triton"] = triton.__version__
@@ -162,11 +161,9 @@ def main() -> None:
     options = parser.parse_args()
     console = Console()
     with console.status("compiling"):
-        found = list(rows(options))
+        found = list(every_kernel(options))
     show(found, console)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with options.out.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in found)
+    rows.add(options.out, found)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import memory
+from mlx_pam.benchmarks import memory
 
 
 def main() -> None:
     answer, steps = _answers(), {}
     name, settings = json.loads(sys.argv[1])
     try:
-        from workloads import WORKLOADS  # may lack a library, and then says so
+        from mlx_pam.benchmarks.workloads import WORKLOADS  # may lack a library, and then says so
 
         workload = WORKLOADS[name](**settings)
         answer({"description": workload.description, "unit": workload.unit})

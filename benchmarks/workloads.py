@@ -10,11 +10,10 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import flops
-import memory
 import numpy as np
 
 from mlx_pam.backend import get_backend
+from mlx_pam.benchmarks import flops, memory
 from mlx_pam.config import PRESETS, RECIPES, ModelConfig, PAMConfig
 from mlx_pam.decoder_state import state_shapes
 from mlx_pam.errors import MlxPamError
@@ -83,7 +82,7 @@ class Training(_Library):
         config = preset("pam" if model == "naive" else model, scale)
         weights, recipe = initial_weights(config), RECIPES["tuned"][scale]
         if model == "naive":
-            from naive import NaiveLearner, NaivePAM
+            from mlx_pam.benchmarks.naive import NaiveLearner, NaivePAM
 
             self._learner = NaiveLearner(NaivePAM(config, weights), recipe)
         else:

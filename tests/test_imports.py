@@ -25,6 +25,7 @@ LEVELS = [
     {"language_model", "selftest"},
     {"generate", "evaluate"},
     {"training"},
+    {"benchmarks"},
     {"cli"},
 ]
 ONLY = {
@@ -35,8 +36,8 @@ ONLY = {
     },
 }  # fmt: skip
 CONFINED = {
-    "mlx": {"ops", "layers", "models", "runtime"},
-    "torch": {"torch"},
+    "mlx": {"ops", "layers", "models", "runtime", "benchmarks"},
+    "torch": {"torch", "benchmarks"},
     "tyro": {"cli"},
 }
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
@@ -44,13 +45,13 @@ LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
-    parts = ("mlx_pam", *parts) if parts[0] == "cli" else parts
+    parts = parts if parts[0] == "mlx_pam" else ("mlx_pam", *parts)
     return ".".join(parts).removesuffix(".__init__")
 
 
 FILES = {
     module_name(path): path
-    for folder in ("mlx_pam", "cli")
+    for folder in ("mlx_pam", "benchmarks", "cli")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 every_module = pytest.mark.parametrize("module", FILES)

@@ -20,7 +20,8 @@ def project() -> dict:
 
 def test_every_package_is_installed(project: dict) -> None:
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "mlx_pam").rglob("__init__.py")}
-    packages = {".".join(folder.parts) for folder in folders} | {"mlx_pam.cli"}
+    packages = {".".join(folder.parts) for folder in folders}
+    packages |= {"mlx_pam.benchmarks", "mlx_pam.cli"}
     assert packages == set(project["tool"]["setuptools"]["packages"])
 
 

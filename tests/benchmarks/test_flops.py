@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import flops
 import numpy as np
 import pytest
 
 from mlx_pam.backend import get_backend
+from mlx_pam.benchmarks import flops
 from mlx_pam.config import RECIPES, PAMConfig, TransformerConfig
 from mlx_pam.parameters import initial_weights
 
 torch = pytest.importorskip("torch")
 attention = pytest.importorskip("torch.nn.attention")
 counting = pytest.importorskip("torch.utils.flop_counter")
-naive = pytest.importorskip("naive")
+naive = pytest.importorskip("mlx_pam.benchmarks.naive")
 retrieval = pytest.importorskip("mlx_pam.torch.ops.retrieval")
 
 PAM = PAMConfig(dim=16, num_layers=2, num_heads=4, head_dim=16, vocab_size=64)

@@ -11,7 +11,7 @@ from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import initial_weights
 
 pytest.importorskip("torch")
-naive = pytest.importorskip("naive")
+naive = pytest.importorskip("mlx_pam.benchmarks.naive")
 
 # T = 75 is three chunks of 32, the last one ragged; alpha_pam_init 1: the memories matter
 CONFIG = PAMConfig(dim=12, num_layers=2, num_heads=2, head_dim=8, vocab_size=97, alpha_pam_init=1.0)

@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import rounds
-from rounds import Job, Outcome
+
+from mlx_pam.benchmarks import rounds
+from mlx_pam.benchmarks.rounds import Job, Outcome
 
 # Answers as `worker.py` does, and writes down what it is asked; a workload named `die` ends in its
 # second turn, one named `refuse` does not start, one named `stumble` fails in each turn.

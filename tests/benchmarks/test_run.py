@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 
 import pytest
-import run
-import worker
-from cases import CASES
-from workloads import WORKLOADS
+
+from mlx_pam.benchmarks import rows, run, worker
+from mlx_pam.benchmarks.cases import CASES
+from mlx_pam.benchmarks.workloads import WORKLOADS
 
 each_case = pytest.mark.parametrize("name", CASES)
 
@@ -91,3 +94,18 @@ def test_a_turn_is_of_as_many_steps_as_its_warm_up_found_to_fill_it() -> None:
     assert result["facts"] == facts
     assert result["peak_bytes"] == 7
     assert result["rate"] > 0
+
+
+def test_rows_are_added_to_what_is_there_in_a_folder_that_need_not_be(tmp_path) -> None:
+    file = tmp_path / "new" / "rows.jsonl"
+    rows.add(file, [{"a": 1}])
+    rows.add(file, [{"a": 2}, {"a": 3}])
+    assert [json.loads(line)["a"] for line in file.read_text().splitlines()] == [1, 2, 3]
+
+
+def test_the_script_runs_by_its_path_and_as_a_module() -> None:
+    pages = [
+        subprocess.run([sys.executable, *words, "--list"], check=True, capture_output=True).stdout
+        for words in ([run.__file__], ["-m", run.__name__])
+    ]
+    assert pages[0] == pages[1] != b""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import summary
-from rounds import Outcome
+
+from mlx_pam.benchmarks import summary
+from mlx_pam.benchmarks.rounds import Outcome
 
 
 def test_a_ratio_pairs_the_rates_of_each_round() -> None:

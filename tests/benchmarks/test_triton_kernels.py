@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("triton", reason="needs Triton: pip install triton, on Linux")
-triton_kernels = pytest.importorskip("triton_kernels")
+triton_kernels = pytest.importorskip("mlx_pam.benchmarks.triton_kernels")
 
 slow = pytest.mark.slow
 KERNELS = ["states, forward", "outputs", "states, backward", "adjoints", "gradients", "step"]

@@ -1,8 +1,0 @@
-"""The benchmarks' modules on the path: they are scripts, and no package."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
