@@ -146,7 +146,7 @@ def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
             f"{name}.unit", model.norm(f"{name}.unit_norm", z)
         )
         z = z + model.scalar(f"{name}.alpha_pam") * model.memory(
-            f"{name}.memory", model.norm(f"{name}.memory_norm", z)
+            f"{name}.memory", model.norm(f"{name}.memory_norm", z), ids == config.reset_token
         )
     z = model.norm("head_norm", z @ model.matrix("head.weight").T)
     return (z @ embedding.conj().T).real
@@ -197,13 +197,14 @@ class _Model:
             hidden = up * gate * _sigmoid(gate)
         return hidden @ self.matrix(f"{name}.down.weight").T
 
-    def memory(self, name: str, x: Array) -> Array:
+    def memory(self, name: str, x: Array, resets: Array) -> Array:
         batch, time, _ = x.shape
         heads, dim = self.config.num_heads, self.config.head_dim
         qkv = x @ self.matrix(f"{name}.qkv.weight").T
         q, k, v = np.moveaxis(qkv.reshape(batch, time, 3, heads, dim), 2, 0)  # [B, T, H, d]
         q, k = self.rotate(q) * dim**-0.5, self.rotate(k)
         gamma, keep = self.gates(name, x)  # [B, T, H], [B, T, H, 1 or d]
+        gamma = np.where(resets[..., None], 0.0, gamma)
         y, _ = _retrieve(q, k, keep * v, gamma, None)
         return y.reshape(batch, time, heads * dim) @ self.matrix(f"{name}.out.weight").T
 

@@ -7,6 +7,7 @@ import pytest
 
 from mlx_pam.cli.arguments import parse
 from mlx_pam.config import PRESETS, TrainConfig
+from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import ConfigError
 
 
@@ -53,6 +54,15 @@ def test_a_gate_is_refused_where_there_is_none():
     assert TrainConfig(model="sam", protect="channel").model_config().protect == "channel"
     with pytest.raises(ConfigError, match="protect must be head with model transformer"):
         TrainConfig(model="transformer", protect="channel")
+
+
+def test_documents_reset_a_memory_at_the_end_of_text_token():
+    for family in ("pam", "sam"):
+        assert TrainConfig(model=family).model_config().reset_token is None
+        config = TrainConfig(model=family, reset_at_documents=True).model_config()
+        assert config.reset_token == gpt2().end_of_text
+    with pytest.raises(ConfigError, match="reset_at_documents must be off with model transformer"):
+        TrainConfig(model="transformer", reset_at_documents=True)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The command line, the records in checkpoints and the documentation come from the
 from mlx_pam.config.model import (
     CONFIGS,
     FORMAT_VERSION,
+    GPT2_END_OF_TEXT,
     GPT2_VOCABULARY,
     PRESETS,
     Family,
@@ -24,6 +25,7 @@ from mlx_pam.config.training import RECIPES, TUNED_PEAK_LR, Recipe, TrainConfig
 __all__ = [
     "CONFIGS",
     "FORMAT_VERSION",
+    "GPT2_END_OF_TEXT",
     "GPT2_VOCABULARY",
     "PRESETS",
     "RECIPES",

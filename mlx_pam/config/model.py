@@ -13,6 +13,7 @@ from mlx_pam.errors import ConfigError
 
 FORMAT_VERSION = 1
 GPT2_VOCABULARY = 50257
+GPT2_END_OF_TEXT = 50256
 
 Scale = Literal["5m", "10m", "25m", "50m", "100m"]
 Family = Literal["pam", "sam", "transformer"]
@@ -74,10 +75,16 @@ class MemoryConfig(ModelConfig):
     """Initial residual scale of the gated unit (eq. 2)."""
     alpha_pam_init: float = 0.1
     """Initial residual scale of the memory (eq. 3)."""
+    reset_token: int | None = None
+    """Token that makes every memory forget what came before it (gamma = 0 at it); None: no such."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("expand", self.expand)
+        if self.reset_token is not None:
+            require_count("reset_token", self.reset_token, least=0)
+            rule = f"below vocab_size, {self.vocab_size}"
+            require(self.reset_token < self.vocab_size, "reset_token", rule, self.reset_token)
         require_choice("protect", self.protect, ("head", "channel"))
         for name in ("alpha_cgu_init", "alpha_pam_init"):
             require_range(name, getattr(self, name), -math.inf, open_least=True)

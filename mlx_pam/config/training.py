@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mlx_pam.config.model import PRESETS, Family, MemoryConfig, ModelConfig, Scale
+from mlx_pam.config.model import (
+    GPT2_END_OF_TEXT,
+    PRESETS,
+    Family,
+    MemoryConfig,
+    ModelConfig,
+    Scale,
+)
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 
 
@@ -90,6 +97,8 @@ class TrainConfig:
     """Size of the model."""
     protect: Literal["head", "channel"] = "head"
     """Gate of pam and sam: one per head (the paper's equations) or one per head and channel."""
+    reset_at_documents: bool = False
+    """Make the memory of pam and sam forget, at each end-of-text token, all that came before."""
     data: str = "sample"
     """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a .txt file or a folder."""
     out: Path | None = None
@@ -147,6 +156,9 @@ class TrainConfig:
         require_choice("protect", self.protect, ("head", "channel"))
         gated = self.model != "transformer" or self.protect == "head"
         require(gated, "protect", "head with model transformer, which has no gate", self.protect)
+        resettable = self.model != "transformer" or not self.reset_at_documents
+        rule = "off with model transformer, which has no memory to reset"
+        require(resettable, "reset_at_documents", rule, self.reset_at_documents)
         require_choice("recipe", self.recipe, tuple(RECIPES))
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
         require_choice("parallel", self.parallel, ("ddp", "fsdp"))
@@ -189,10 +201,11 @@ class TrainConfig:
         return self.windows_per_step * self.seq_len
 
     def model_config(self) -> ModelConfig:
-        """The preset of this family and scale, with the gate that was asked for."""
+        """The preset of this family and scale, with the gate and the resets that were asked for."""
         preset = PRESETS[self.model][self.scale]
         if isinstance(preset, MemoryConfig):
-            return dataclasses.replace(preset, protect=self.protect)
+            reset = GPT2_END_OF_TEXT if self.reset_at_documents else None
+            return dataclasses.replace(preset, protect=self.protect, reset_token=reset)
         return preset
 
     def schedule_steps(self, windows_per_epoch: int) -> int:

@@ -48,12 +48,14 @@ class Memory(nn.Module):
         state: mx.array | None = None,
         mask: mx.array | None = None,
         form: str = "auto",
+        resets: mx.array | None = None,
     ) -> tuple[mx.array, mx.array]:
         """Read the memory at every token, having written it.
 
         x: the normed block input, `[B, T, (2,) D]`.
         phases: rotary, `[T, 2, width]` or `[B, T, 2, width]`.
         state: S_0 or None; mask: `[B, T]`, where False the token neither decays nor writes.
+        resets: `[B, T]`, where True gamma is 0: what came before the token is forgotten.
         Returns the layer's output, like x, and the state after the last token.
         """
         heads, d = self.config.num_heads, self.config.head_dim
@@ -68,6 +70,8 @@ class Memory(nn.Module):
             gate_logit = mx.unflatten(gate_logit, -1, (heads, d))  # [B, T, H, d]
         decay = log_decay(decay_logit, gate_logit)  # [B, T, H]
         write = write_strength(gate_logit)  # [B, T, H] or [B, T, H, d]
+        if resets is not None:
+            decay = mx.where(resets[..., None], -mx.inf, decay)
         if mask is not None:
             decay = mx.where(mask[..., None], decay, 0)
             write = mx.where(mx.expand_dims(mask, tuple(range(2, write.ndim))), write, 0)

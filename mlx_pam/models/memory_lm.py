@@ -36,9 +36,9 @@ class Block(nn.Module):
         self.memory = Memory(config, field)
         self.alpha_pam = mx.array(config.alpha_pam_init)
 
-    def __call__(self, z, phases, state, mask, form) -> tuple[mx.array, mx.array]:
+    def __call__(self, z, phases, state, mask, form, resets) -> tuple[mx.array, mx.array]:
         z = z + self.alpha_cgu * self.unit(self.unit_norm(z))
-        y, state = self.memory(self.memory_norm(z), phases, state, mask, form)
+        y, state = self.memory(self.memory_norm(z), phases, state, mask, form, resets)
         return z + self.alpha_pam * y, state
 
 
@@ -95,9 +95,15 @@ class MemoryLM(nn.Module):
     ) -> tuple[mx.array, list[mx.array]]:
         """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the text."""
         z = self.embedding_norm(self.embedding(ids))
+        resets = self._resets(ids)
         memories = memories or [None] * len(self.layers)
         after = []
         for layer, memory in zip(self.layers, memories, strict=True):
-            z, memory = layer(z, phases, memory, mask, form)
+            z, memory = layer(z, phases, memory, mask, form, resets)
             after.append(memory)
         return self.head_norm(self.head(z)), after
+
+    def _resets(self, ids: mx.array) -> mx.array | None:
+        """Where a token makes the memories forget, `[B, T]`, if the model has such a token."""
+        token = self.config.reset_token
+        return None if token is None else ids == token

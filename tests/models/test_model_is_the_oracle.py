@@ -22,6 +22,8 @@ MEMORIES = {
     "sam, relu": SAMConfig(**SIZES),
     "sam, swiglu": SAMConfig(**SIZES, gated_unit="swiglu"),
     "sam, gate per channel": SAMConfig(**SIZES, protect="channel"),
+    "pam, a token resets": PAMConfig(**SIZES, reset_token=40),
+    "sam, a token resets": SAMConfig(**SIZES, reset_token=40),
 }
 TRANSFORMERS = {
     "transformer": TransformerConfig(**SIZES),

@@ -48,12 +48,14 @@ class Memory(nn.Module):
         state: Tensor | None = None,
         mask: Tensor | None = None,
         form: str = "auto",
+        resets: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Read the memory at every token, having written it.
 
         x: the normed block input, `[B, T, (2,) D]`.
         phases: rotary, `[T, 2, width]` or `[B, T, 2, width]`.
         state: S_0 or None; mask: `[B, T]`, where False the token neither decays nor writes.
+        resets: `[B, T]`, where True gamma is 0: what came before the token is forgotten.
         Returns the layer's output, like x, and the state after the last token.
         """
         heads, d = self.config.num_heads, self.config.head_dim
@@ -68,6 +70,8 @@ class Memory(nn.Module):
             gate_logit = gate_logit.unflatten(-1, (heads, d))  # [B, T, H, d]
         decay = log_decay(decay_logit, gate_logit)  # [B, T, H]
         write = write_strength(gate_logit)  # [B, T, H] or [B, T, H, d]
+        if resets is not None:
+            decay = torch.where(resets[..., None], -torch.inf, decay)
         if mask is not None:
             decay = torch.where(mask[..., None], decay, 0.0)
             write = write * mask.reshape(*mask.shape, *[1] * (write.ndim - 2))

@@ -36,10 +36,12 @@ class Block(nn.Module):
         self.memory = Memory(config, field)
         self.alpha_pam = nn.Parameter(torch.tensor(config.alpha_pam_init))
 
-    def forward(self, z, phases, state=None, mask=None, form="auto") -> tuple[Tensor, Tensor]:
+    def forward(
+        self, z, phases, state=None, mask=None, form="auto", resets=None
+    ) -> tuple[Tensor, Tensor]:
         alpha_cgu, alpha_pam = self.alpha_cgu.squeeze(), self.alpha_pam.squeeze()  # [1] if sharded
         z = z + alpha_cgu * self.unit(self.unit_norm(z))
-        y, state = self.memory(self.memory_norm(z), phases, state, mask, form)
+        y, state = self.memory(self.memory_norm(z), phases, state, mask, form, resets)
         return z + alpha_pam * y, state
 
 
@@ -91,12 +93,19 @@ class MemoryLM(nn.Module):
         memories: list[Tensor] | None = None,
         mask: Tensor | None = None,
         form: str = "auto",
+        recompute: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
         """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the text."""
         z = self.embedding_norm(self.embedding(ids))
+        resets = self._resets(ids)
         memories = memories or [None] * len(self.layers)
         after = []
         for layer, memory in zip(self.layers, memories, strict=True):
-            z, memory = layer(z, phases, memory, mask, form)
+            z, memory = layer(z, phases, memory, mask, form, resets)
             after.append(memory)
         return self.head_norm(self.head(z)), after
+
+    def _resets(self, ids: Tensor) -> Tensor | None:
+        """Where a token makes the memories forget, `[B, T]`, if the model has such a token."""
+        token = self.config.reset_token
+        return None if token is None else ids == token
