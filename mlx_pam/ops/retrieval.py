@@ -17,12 +17,15 @@ masked before the exponential.
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable
 
 import mlx.core as mx
 
 from mlx_pam.errors import ConfigError
 from mlx_pam.ops import complex as cx
+from mlx_pam.ops import metal
 
 Form = Callable[[mx.array, mx.array, mx.array, mx.array, mx.array], tuple[mx.array, mx.array]]
 
@@ -49,19 +52,39 @@ def retrieve(
 
     q, k, v: `[B, T, H, 2, d]` (complex) or `[B, T, H, d]` (real), T >= 1; the query comes scaled.
     log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
-    state: S_0, zeros if None.  form: a name in `FORMS`, or "auto".
-    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do
-    not fit.
+    state: S_0, zeros if None.
+    form: "recurrent", "parallel", "chunkwise", "fused", or "auto": the form that the environment
+    names in MLX_PAM_FORM, else the best for device and shapes.
+    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form, one that cannot
+    run here, or shapes that do not fit.
     """
     _check_shapes(q, k, v, log_decay, state)
     if form == "auto":
-        form = "recurrent" if q.shape[1] == 1 else "chunkwise"
-    if form not in FORMS:
-        raise ConfigError(f"form must be one of auto, {', '.join(FORMS)}, got {form!r}")
+        form = os.environ.get("MLX_PAM_FORM") or "auto"
+    if form == "auto":
+        form = _best_form(q, k, v)
+    if form not in NAMES:
+        names = ", ".join(NAMES)
+        raise ConfigError(f"form (or MLX_PAM_FORM) must be one of {names}, got {form!r}")
     if state is None:
         batch, _, heads, *planes, d = q.shape
         state = mx.zeros((batch, heads, *planes, d, d), mx.float32)
-    return FORMS[form](q, k, v, log_decay.astype(mx.float32), state.astype(mx.float32))
+    function = metal.fused if form == "fused" else FORMS[form]
+    return function(q, k, v, log_decay.astype(mx.float32), state.astype(mx.float32))
+
+
+def _best_form(q, k, v) -> str:
+    """Kernels where they run, for one token, many, and their gradients: no scores in memory.
+
+    Elsewhere a token as it is, and more in chunks.
+    """
+    if metal.available():
+        obstacle = metal.unsupported(q, k, v)
+        if obstacle is None:
+            return "fused"
+        # Python shows one warning once
+        warnings.warn(f'the memory runs without kernels: form="fused" {obstacle}', stacklevel=1)
+    return "recurrent" if q.shape[1] == 1 else "chunkwise"
 
 
 def _check_shapes(q, k, v, log_decay, state) -> None:
@@ -106,7 +129,11 @@ def chunkwise(q, k, v, log_decay, state):
     return (outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=1)), state
 
 
+# What runs on this machine, to go through it; `retrieve` asks anew whether "fused" can.
 FORMS: dict[str, Form] = {"recurrent": recurrent, "parallel": parallel, "chunkwise": chunkwise}
+NAMES = ("auto", *FORMS, "fused")
+if metal.available():
+    FORMS["fused"] = metal.fused
 
 
 def decay_matrix(log_decay: mx.array) -> mx.array:
