@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from mlx_pam import durable
 from mlx_pam.config import ModelConfig, model_config
 from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.parameters import parameter_table
@@ -26,11 +23,13 @@ WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 TRAINING = "training.json"
 COMPLETE = "complete.json"  # written last: byte size and sha256 of each of the others
+BEST = "best.json"  # beside the checkpoints of a run: which of them is the best
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 _STEP_FOLDER = re.compile(r"step-(\d{8,})")
 _UNFINISHED = ".saving"  # `.step-00000010.saving` becomes `step-00000010`
+_ATTEMPTS = 10  # to read a run's newest checkpoint before the run removes it
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,14 @@ class Checkpoint:
     weights: dict[str, np.ndarray]
     optimizer: dict[str, np.ndarray] | None = None
     training: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The mean loss of the validation split after `step` updates."""
+
+    step: int
+    loss: float
 
 
 def step_folder(run: Path, step: int) -> Path:
@@ -64,53 +71,52 @@ def save(
     """Write a checkpoint folder that appears under its name only when all of it is on the disk.
 
     Everything goes to a hidden sibling first; each file is synced, the folder renamed, the parent
-    synced. Hidden siblings that a crash left behind are removed.
+    synced. What a crash left behind is removed, what a failure leaves too. Numbers that are not
+    finite are not saved.
     """
     directory = Path(directory)
     if is_complete(directory):
         raise CheckpointError(f"{directory} already holds a checkpoint: give another folder")
-    unfinished = _hidden(directory)
+    durable.require_finite(directory / WEIGHTS, weights)
+    durable.require_finite(directory / OPTIMIZER, optimizer or {})
+    unfinished = directory.with_name(f".{directory.name}{_UNFINISHED}")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(directory.parent)
+        sweep(directory.parent)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        _write_json(unfinished / CONFIG, config.to_dict())
-        _write_arrays(unfinished / WEIGHTS, weights)
+        durable.write_json(unfinished / CONFIG, config.to_dict())
+        durable.write_arrays(unfinished / WEIGHTS, weights)
         if optimizer is not None:
-            _write_arrays(unfinished / OPTIMIZER, optimizer)
+            durable.write_arrays(unfinished / OPTIMIZER, optimizer)
         if training is not None:
-            _write_json(unfinished / TRAINING, training)
-        marks = {path.name: _mark(path) for path in sorted(unfinished.iterdir())}
-        _write_json(unfinished / COMPLETE, {"files": marks})
-        _sync(unfinished)
+            durable.write_json(unfinished / TRAINING, training)
+        marks = {path.name: durable.mark(path) for path in sorted(unfinished.iterdir())}
+        durable.write_json(unfinished / COMPLETE, {"files": marks})
+        durable.sync(unfinished)
         _discard(directory)
         unfinished.rename(directory)
-        _sync(directory.parent)
+        durable.sync(directory.parent)
     except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)  # a full disk needs the room
         raise CheckpointError(f"cannot write checkpoint {directory}: {error}") from error
     return directory
 
 
-def prune(run: Path | str, keep: int) -> None:
-    """Remove all but the newest `keep` complete checkpoints of a run folder."""
-    for path in complete_checkpoints(run)[:-keep]:
-        _discard(path)
-
-
-def find(path: Path | str) -> Path | None:
-    """The newest complete checkpoint of a run folder; incomplete ones are passed over."""
-    found = complete_checkpoints(path)
-    return found[-1] if found else None
+# The checkpoints of a run
 
 
 def complete_checkpoints(run: Path | str) -> list[Path]:
     """The complete checkpoints of a run folder, oldest first."""
+    return [path for path in step_folders(run) if is_complete(path)]
+
+
+def step_folders(run: Path | str) -> list[Path]:
+    """The folders of a run's checkpoints, complete or not, oldest first."""
     steps = {}
     with suppress(OSError):
         for path in Path(run).iterdir():
-            match = _STEP_FOLDER.fullmatch(path.name)
-            if match and is_complete(path):
+            if match := _STEP_FOLDER.fullmatch(path.name):
                 steps[int(match[1])] = path
     return [steps[step] for step in sorted(steps)]
 
@@ -125,63 +131,54 @@ def is_complete(directory: Path) -> bool:
         return False
 
 
-def load(path: Path | str, *, optimizer: bool = False) -> Checkpoint:
-    """Read a checkpoint folder, or the newest complete one of a run folder.
-
-    Every file is checked before any of it is handed out: against the completeness mark where there
-    is one (an exported model may lack it), and the tensors against the configuration. The optimizer
-    is read only when asked for. Raises `CheckpointError` that names the file at fault.
-    """
-    path = Path(path)
-    directory = _checkpoint_folder(path)
-    _check_marks(directory)
-    config = _read_config(directory / CONFIG)
-    tensors = {name: ("F32", p.shape) for name, p in parameter_table(config).items()}
-    weights = _read_arrays(directory / WEIGHTS, tensors)
-    training = _read_json(directory / TRAINING) if (directory / TRAINING).exists() else None
-    moments = None
-    if optimizer:
-        expected = {f"{moment}.{name}": t for moment in MOMENTS for name, t in tensors.items()}
-        moments = _read_arrays(directory / OPTIMIZER, expected | {"step": ("I64", ())})
-    return Checkpoint(directory, config, weights, moments, training)
+def find(path: Path | str) -> Path | None:
+    """The newest complete checkpoint of a run folder; incomplete ones are passed over."""
+    found = complete_checkpoints(path)
+    return found[-1] if found else None
 
 
-# Writing
+def best(run: Path | str) -> Validation | None:
+    """Which complete checkpoint of a run has the lowest validation loss, as the run recorded it."""
+    found = _recorded_best(run)
+    while found and not is_complete(step_folder(Path(run), found.step)):
+        tried, found = found, _recorded_best(run)
+        if found == tried:  # not merely replaced by a better one meanwhile
+            return None
+    return found
 
 
-def _write_json(path: Path, record: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    _sync(path)
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
-    shutil.copymode(path.with_name(CONFIG), path)  # save_file hides its files from other users
-    _sync(path)
-
-
-def _mark(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def record_best(run: Path | str, validation: Validation) -> None:
+    """Have the run's checkpoint after that step be its best."""
+    path = Path(run) / BEST
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        durable.replace(path, lambda file: durable.write_json(file, asdict(validation)))
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path}: {error}") from error
 
 
-def _hidden(directory: Path) -> Path:
-    return directory.with_name(f".{directory.name}{_UNFINISHED}")
+def _recorded_best(run: Path | str) -> Validation | None:
+    try:
+        record = durable.read_json(Path(run) / BEST)
+        return Validation(int(record["step"]), float(record["loss"]))
+    except (CheckpointError, KeyError, TypeError, ValueError):
+        return None
 
 
-def _sweep(run: Path) -> None:
-    """Remove what a crash left of checkpoints being written or removed: `.step-*.saving` only."""
+def prune(run: Path | str, keep: int) -> None:
+    """Remove all complete checkpoints of a run folder but the newest `keep` and the best."""
+    kept = best(run)
+    try:
+        for path in complete_checkpoints(run)[:-keep]:
+            if not kept or path != step_folder(Path(run), kept.step):
+                _discard(path)
+    except OSError as error:
+        raise CheckpointError(f"cannot remove old checkpoints in {run}: {error}") from error
+
+
+def sweep(run: Path) -> None:
+    """Remove what a crash left of files being written or removed: `.step-*.saving` and the like."""
+    with suppress(OSError):
+        (run / f".{BEST}{_UNFINISHED}").unlink(missing_ok=True)
     for path in run.glob(f".step-*{_UNFINISHED}"):
         if _STEP_FOLDER.fullmatch(path.name[1 : -len(_UNFINISHED)]):
             shutil.rmtree(path, ignore_errors=True)
@@ -199,7 +196,49 @@ def _discard(directory: Path) -> None:
 # Reading
 
 
+def load(path: Path | str, *, optimizer: bool = False) -> Checkpoint:
+    """Read a checkpoint folder, or the newest complete one of RUN, or the best as RUN/best.
+
+    Every file is checked before any of it is handed out: against the completeness mark where there
+    is one (an exported model may lack it), and the tensors against the configuration. The optimizer
+    is read only when asked for. A run may save and remove checkpoints meanwhile. Raises
+    `CheckpointError` that names the file at fault.
+    """
+    path = Path(path)
+    directory = _checkpoint_folder(path)
+    for _ in range(_ATTEMPTS):
+        try:
+            return _load(directory, optimizer)
+        except CheckpointError:
+            tried, directory = directory, _checkpoint_folder(path)
+            if directory == tried:
+                raise
+    return _load(directory, optimizer)
+
+
+def _load(directory: Path, optimizer: bool) -> Checkpoint:
+    _check_marks(directory)
+    config = _read_config(directory / CONFIG)
+    tensors = {name: ("F32", p.shape) for name, p in parameter_table(config).items()}
+    weights = durable.read_arrays(directory / WEIGHTS, tensors)
+    training = None
+    if (directory / TRAINING).exists():
+        training = durable.read_json(directory / TRAINING)
+    moments = None
+    if optimizer:
+        expected = {f"{moment}.{name}": t for moment in MOMENTS for name, t in tensors.items()}
+        moments = durable.read_arrays(directory / OPTIMIZER, expected | {"step": ("I64", ())})
+    return Checkpoint(directory, config, weights, moments, training)
+
+
 def _checkpoint_folder(path: Path) -> Path:
+    if path.name == "best" and not path.exists():
+        found = best(path.parent)
+        if found is None:
+            raise CheckpointError(
+                f"{path.parent} has no best checkpoint: a run that evaluates and saves records one"
+            )
+        return step_folder(path.parent, found.step)
     if not path.exists():
         raise CheckpointError(f"checkpoint {path} does not exist: give a checkpoint or run folder")
     if not path.is_dir():
@@ -215,68 +254,18 @@ def _checkpoint_folder(path: Path) -> Path:
 def _check_marks(directory: Path) -> None:
     if not (directory / COMPLETE).exists():
         return
-    marks = _read_json(directory / COMPLETE).get("files")
+    marks = durable.read_json(directory / COMPLETE).get("files")
     if not isinstance(marks, dict):
         raise CheckpointError(f"{directory / COMPLETE} is damaged: it names no files")
     for name, mark in marks.items():
-        path = directory / name
-        _require_file(path)
-        if _mark(path) != mark:
-            raise CheckpointError(f"{path} is damaged: it is not the file that was saved")
-
-
-def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing: restore it, or take another checkpoint")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    _require_file(path)
-    try:
-        record = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise CheckpointError(f"{path} is damaged: it must hold a JSON object")
-    return record
+        durable.require_mark(directory / name, mark)
 
 
 def _read_config(path: Path) -> ModelConfig:
-    record = _read_json(path)
+    record = durable.read_json(path)
     try:
         return model_config(record)
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
     except TypeError as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
-
-
-def _read_arrays(
-    path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]
-) -> dict[str, np.ndarray]:
-    """The tensors of a file: names, types and shapes must be exactly those expected."""
-    _require_file(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            _require_names(path, set(file.keys()), set(expected))
-            for name, (code, shape) in expected.items():
-                tensor = file.get_slice(name)
-                found = tensor.get_dtype(), tuple(tensor.get_shape())
-                if found != (code, tuple(shape)):
-                    raise CheckpointError(
-                        f"{path}: tensor {name} must be {code} {list(shape)}, "
-                        f"got {found[0]} {list(found[1])}"
-                    )
-            return {name: file.get_tensor(name) for name in expected}
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
-
-
-def _require_names(path: Path, found: set[str], expected: set[str]) -> None:
-    for names, complaint in ((expected - found, "lacks"), (found - expected, "has unknown")):
-        if names:
-            first = ", ".join(sorted(names)[:3])
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise CheckpointError(f"{path} {complaint} {first}{more}: it is not of this model")

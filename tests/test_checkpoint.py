@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mlx_pam import checkpoint
+from mlx_pam import checkpoint, durable
 from mlx_pam.config import PAMConfig, SAMConfig
 from mlx_pam.errors import CheckpointError
 from mlx_pam.parameters import initial_weights
@@ -72,7 +72,7 @@ def test_an_empty_run_folder_has_no_checkpoint(tmp_path):
         checkpoint.load(tmp_path / "absent")
 
 
-@pytest.mark.parametrize("moment", ["mkdir", "_write_arrays", "_mark", "_sync", "rename"])
+@pytest.mark.parametrize("moment", ["mkdir", "write_arrays", "mark", "sync", "rename"])
 def test_a_crash_while_saving_leaves_the_older_checkpoint_and_no_rubbish(
     tmp_path, monkeypatch, moment
 ):
@@ -82,7 +82,7 @@ def test_a_crash_while_saving_leaves_the_older_checkpoint_and_no_rubbish(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path if hasattr(Path, moment) else checkpoint, moment, crash)
+        patch.setattr(Path if hasattr(Path, moment) else durable, moment, crash)
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, 2)
     assert checkpoint.find(tmp_path) == tmp_path / "step-00000001"
@@ -205,3 +205,81 @@ def test_a_damaged_optimizer_stops_a_resume_and_not_a_reader_of_the_weights(fold
     assert checkpoint.load(folder).config == CONFIG
     with pytest.raises(CheckpointError, match=r"optimizer\.safetensors lacks step"):
         checkpoint.load(folder, optimizer=True)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["weights", "optimizer"])
+def test_numbers_that_are_not_finite_are_neither_saved_nor_loaded(tmp_path, name, bad):
+    path = save(tmp_path)
+    found = checkpoint.load(path, optimizer=True)
+    file, key = {
+        "weights": (checkpoint.WEIGHTS, "head.weight"),
+        "optimizer": (checkpoint.OPTIMIZER, "exp_avg.head.weight"),
+    }[name]
+    arrays = getattr(found, name)
+    arrays[key][0, 1, 2] = bad
+    counts = "1 NaN and 0 infinite" if np.isnan(bad) else "0 NaN and 1 infinite"
+    complaint = rf"{file}: every number must be finite, got {counts} of 72 in {key}"
+    with pytest.raises(CheckpointError, match=complaint):
+        checkpoint.save(tmp_path / "new", CONFIG, found.weights, found.optimizer)
+    assert not (tmp_path / "new").exists()
+    save_file(arrays, path / file)
+    (path / checkpoint.COMPLETE).unlink()
+    with pytest.raises(CheckpointError, match=complaint):
+        checkpoint.load(path, optimizer=True)
+    if name == "optimizer":
+        assert checkpoint.load(path).config == CONFIG  # who only reads the weights may have them
+
+
+def test_the_best_checkpoint_is_kept_and_has_a_name(tmp_path):
+    for step in range(1, 7):
+        save(tmp_path, step)
+        if step == 2:
+            checkpoint.record_best(tmp_path, checkpoint.Validation(step, 3.25))
+        checkpoint.prune(tmp_path, keep=2)
+    assert [path.name for path in checkpoint.complete_checkpoints(tmp_path)] == [
+        "step-00000002", "step-00000005", "step-00000006",
+    ]  # fmt: skip
+    assert checkpoint.best(tmp_path) == checkpoint.Validation(2, 3.25)
+    assert checkpoint.load(tmp_path / "best").training["step"] == 2
+    assert checkpoint.load(tmp_path).training["step"] == 6
+    checkpoint.record_best(tmp_path, checkpoint.Validation(6, 3.0))
+    checkpoint.prune(tmp_path, keep=1)
+    assert checkpoint.complete_checkpoints(tmp_path) == [tmp_path / "step-00000006"]
+
+
+@pytest.mark.parametrize("record", [None, "", "[]", '{"step": 9, "loss": 1.0}', '{"step": "x"}'])
+def test_a_best_checkpoint_that_is_not_there_is_said(tmp_path, record):
+    save(tmp_path)
+    if record is not None:
+        (tmp_path / checkpoint.BEST).write_text(record)
+    assert checkpoint.best(tmp_path) is None
+    with pytest.raises(CheckpointError, match="has no best checkpoint"):
+        checkpoint.load(tmp_path / "best")
+    checkpoint.prune(tmp_path, keep=1)  # is no obstacle to a run
+
+
+@pytest.mark.parametrize("moment", ["require_mark", "read_json", "read_arrays"])
+@pytest.mark.parametrize("name", ["", "best"])
+def test_a_reader_whose_checkpoint_is_removed_takes_the_next(tmp_path, monkeypatch, moment, name):
+    """As a run at work would, which saves another one just before a part of it is read."""
+    save(tmp_path, 1)
+    checkpoint.record_best(tmp_path, checkpoint.Validation(1, 3.0))
+    read = getattr(durable, moment)
+
+    def overtaken(path, *arguments):
+        if path.parent.name == "step-00000001":
+            save(tmp_path, 2)
+            checkpoint.record_best(tmp_path, checkpoint.Validation(2, 2.0))
+            checkpoint.prune(tmp_path, keep=1)
+        return read(path, *arguments)
+
+    monkeypatch.setattr(durable, moment, overtaken)
+    assert checkpoint.load(tmp_path / name, optimizer=True).training["step"] == 2
+
+
+def test_a_reader_of_one_checkpoint_that_is_removed_is_told(tmp_path, monkeypatch):
+    path = save(tmp_path, 1)
+    monkeypatch.setattr(durable, "require_mark", lambda *_: shutil.rmtree(path, True))
+    with pytest.raises(CheckpointError, match="step-00000001 does not exist"):
+        checkpoint.load(path)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # A part may import from the rows above its own, and from itself.
 LEVELS = [
     {"cache", "errors", "phases", "processes"},
-    {"blas"},
+    {"blas", "durable"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
     {"checkpoint", "ops"},
@@ -30,7 +30,8 @@ LEVELS = [
 ]
 ONLY = {
     "data": {"cache", "errors", "config"},
-    "checkpoint": {"errors", "config", "parameters"},
+    "durable": {"errors"},
+    "checkpoint": {"errors", "config", "durable", "parameters"},
     "torch": {
         "errors", "config", "parameters", "decoder_state", "phases", "processes",
     },

@@ -1,0 +1,146 @@
+"""JSON and safetensors files: synced when written, and refused by name unless they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from mlx_pam.errors import CheckpointError
+
+Expected = Mapping[str, tuple[str, tuple[int, ...]]]
+"""name -> (type as safetensors names it, shape)."""
+
+
+# Writing: every failure is an `OSError`
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record, synced."""
+    path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    sync(path)
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None
+) -> None:
+    """Write named arrays, synced."""
+    path.touch()
+    mode = path.stat().st_mode  # save_file hides its files from other users
+    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    try:
+        save_file(ordered, path, metadata)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    path.chmod(mode)
+    sync(path)
+
+
+def replace(path: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` make a file that takes the name `path` when it is whole and on the disk."""
+    unfinished = path.with_name(f".{path.name}.saving")
+    try:
+        write(unfinished)
+        unfinished.replace(path)
+        sync(path.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def mark(path: Path) -> dict[str, Any]:
+    """Byte size and sha256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
+
+
+# Reading: every failure is a `CheckpointError` that names the file
+
+
+def require_file(path: Path) -> None:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: restore it, or take another checkpoint")
+
+
+def require_mark(path: Path, expected: object) -> None:
+    """The file must be, to the byte, the one that bore this mark."""
+    require_file(path)
+    try:
+        found = mark(path)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    if found != expected:
+        raise CheckpointError(f"{path} is damaged: it is not the file that was saved; take another")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    require_file(path)
+    try:
+        record = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise CheckpointError(f"{path} is damaged: it must hold a JSON object")
+    return record
+
+
+def read_arrays(path: Path, expected: Expected) -> dict[str, np.ndarray]:
+    """The tensors of a file: names, types and shapes as expected exactly, every number finite."""
+    require_file(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            _require_names(path, set(file.keys()), set(expected))
+            for name, (code, shape) in expected.items():
+                tensor = file.get_slice(name)
+                found = tensor.get_dtype(), tuple(tensor.get_shape())
+                if found != (code, tuple(shape)):
+                    raise CheckpointError(
+                        f"{path}: tensor {name} must be {code} {list(shape)}, "
+                        f"got {found[0]} {list(found[1])}"
+                    )
+            arrays = {name: file.get_tensor(name) for name in expected}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
+    require_finite(path, arrays)
+    return arrays
+
+
+def require_finite(where: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise a `CheckpointError` that counts what is NaN or infinite in the first such array."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            nan = int(np.isnan(array).sum())
+            infinite = int(np.isinf(array).sum())
+            raise CheckpointError(
+                f"{where}: every number must be finite, got {nan:,} NaN and {infinite:,} infinite "
+                f"of {array.size:,} in {name}: training diverged before it was saved; take an "
+                "earlier checkpoint"
+            )
+
+
+def _require_names(path: Path, found: set[str], expected: set[str]) -> None:
+    for names, complaint in ((expected - found, "lacks"), (found - expected, "has unknown")):
+        if names:
+            first = ", ".join(sorted(names)[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise CheckpointError(f"{path} {complaint} {first}{more}: it is not of this model")
