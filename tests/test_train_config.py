@@ -44,6 +44,12 @@ def test_an_impossible_value_is_refused_by_name_and_value(name, value):
     assert str(error.value).endswith(f"got {value!r}")
 
 
+@pytest.mark.parametrize(("track", "named"), [("wandb", "wandb"), (("wandb", "mlflow"), "mlflow")])
+def test_trackers_are_names_from_a_list(track, named):
+    with pytest.raises(ConfigError, match=f"^track must be .*, got '{named}'$"):
+        TrainConfig(track=track)
+
+
 def test_every_family_and_scale_has_its_model():
     for family, presets in PRESETS.items():
         for scale, preset in presets.items():
@@ -89,6 +95,7 @@ def test_command_line_gives_the_configuration_back():
         steps=30,
         lr=1e-4,
         sample_prompt="-a b",
+        track=("wandb", "trackio"),
     )
     words = shlex.split(config.command_line(resume=True))
     assert words[:2] == ["mlx_pam", "train"]

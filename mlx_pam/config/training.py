@@ -19,6 +19,8 @@ from mlx_pam.config.model import (
 )
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 
+Tracker = Literal["wandb", "tensorboard", "trackio"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -139,6 +141,8 @@ class TrainConfig:
     """Text that the samples continue."""
     sample_tokens: int = 100
     """Tokens in a sample."""
+    track: tuple[Tracker, ...] = ()
+    """Tracker that is told what log.jsonl is told; may be repeated."""
     keep: int = 2
     """Checkpoints kept; older ones are removed."""
     resume: bool = False
@@ -169,6 +173,9 @@ class TrainConfig:
             require_count(name, getattr(self, name))
         for name in ("eval_every", "save_every", "sample_every", "seed"):
             require_count(name, getattr(self, name), least=0)
+        require(not isinstance(self.track, str), "track", "a tuple of names", self.track)
+        for name in self.track:
+            require_choice("track", name, get_args(Tracker))
         for name in ("steps", "stop_after"):
             if getattr(self, name) is not None:
                 require_count(name, getattr(self, name))
@@ -239,7 +246,9 @@ class TrainConfig:
         words = ["mlx_pam", "train"]
         for field in dataclasses.fields(settings):
             value = getattr(settings, field.name)
-            if value != field.default:
+            if value == field.default:
+                continue
+            for one in value if isinstance(value, tuple) else (value,):
                 words.append("--" + field.name.replace("_", "-"))
-                words.extend([] if value is True else [str(value)])
+                words.extend([] if one is True else [str(one)])
         return shlex.join(words)
