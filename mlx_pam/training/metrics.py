@@ -6,7 +6,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 from mlx_pam import processes
 
 LOG = "log.jsonl"
+
+Record = dict[str, Any]
+"""A line of the log: `event`, the fields of that kind of event, and `time`, seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +100,22 @@ def open_log(run: Path, resumed: int | None = None) -> Log:
     return Log(run, resumed) if processes.is_main() else NoLog()
 
 
-def read_log(run: Path, event: str | None = None) -> list[dict[str, Any]]:
+def records(run: Path, wanted: Callable[[bytes], bool] = lambda line: True) -> Iterator[Record]:
+    """The records of a run's log, one by one; `wanted` says of a line whether it is read at all.
+
+    What a crash left of a line is passed over, and so is what is no record of ours.
+    """
+    with (run / LOG).open("rb") as lines:
+        for line in filter(wanted, lines):
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("event"), str):
+                    yield record
+
+
+def read_log(run: Path, event: str | None = None) -> list[Record]:
     """The records of a run's log, or those of one kind of event."""
-    lines = (run / LOG).read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    return [record for record in records if event in (None, record["event"])]
+    return [record for record in records(run) if event in (None, record["event"])]
 
 
 def _end_of_step(path: Path, step: int) -> int:

@@ -55,6 +55,18 @@ def test_a_log_without_a_checkpoint_to_resume_is_appended_to(tmp_path):
     assert [record["step"] for record in read_log(tmp_path, "step")] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "rubbish", [b'{"event": "st', b"\xff\xfe", b"[1]", b"{}", b"", b"[" * 9999]
+)
+def test_a_line_that_is_no_record_is_passed_over(tmp_path, rubbish):
+    log = Log(tmp_path)
+    write_steps(log, range(1, 3))
+    log.close()
+    whole = (tmp_path / LOG).read_bytes()
+    (tmp_path / LOG).write_bytes(whole + rubbish + b"\n" + whole + rubbish)
+    assert [record["step"] for record in read_log(tmp_path, "step")] == [1, 2, 1, 2]
+
+
 def test_every_line_is_json_even_for_a_loss_that_is_not_a_number(tmp_path):
     log = Log(tmp_path)
     log.write("diverged", {"step": 1, "loss": math.nan, "grad_norm": math.inf})
