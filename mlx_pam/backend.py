@@ -32,8 +32,11 @@ class Learner(Protocol):
     def gradient_norm(self) -> float:
         """Global norm of the accumulated gradient, before clipping."""
 
-    def update(self, lr: float) -> None:
-        """Clip, take one AdamW step, and clear the accumulated gradient."""
+    def update(self, lr: float, norm: float | None = None) -> None:
+        """Clip, take one AdamW step, and clear the accumulated gradient.
+
+        norm: what `gradient_norm` says of it, where that is known already.
+        """
 
     def discard(self) -> None:
         """Clear the accumulated gradient without a step."""

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
-from mlx.utils import tree_flatten, tree_map, tree_unflatten
+from mlx.utils import tree_flatten, tree_map, tree_reduce, tree_unflatten
 
 from mlx_pam import blas, processes
 from mlx_pam.config import ModelConfig, Recipe
@@ -80,9 +80,9 @@ class Learner:
         x, table = self._hidden(parameters, batch[:, :-1], phases)
         return token_losses(x, table, mx.flatten(batch[:, 1:]))
 
-    def _step(self, parameters, gradient):
-        clipped, _ = optim.clip_grad_norm(gradient, self._recipe.clip_norm)
-        return self._optimizer.apply_gradients(clipped, parameters)
+    def _step(self, parameters, gradient, norm: mx.array):
+        scale = mx.minimum(self._recipe.clip_norm / (norm + 1e-6), 1.0)
+        return self._optimizer.apply_gradients(tree_map(lambda g: g * scale, gradient), parameters)
 
     def _phases_of(self, time: int) -> mx.array:
         if time not in self._phases:
@@ -102,12 +102,13 @@ class Learner:
         return loss.item() * total_tokens
 
     def gradient_norm(self) -> float:
-        squares = [g.square().sum() for _, g in tree_flatten(self._accumulated)]
-        return mx.sqrt(mx.stack(squares).sum()).item()
+        square = tree_reduce(lambda total, g: total + g.square().sum(), self._accumulated, 0.0)
+        return mx.sqrt(square).item()
 
-    def update(self, lr: float) -> None:
+    def update(self, lr: float, norm: float | None = None) -> None:
         self._optimizer.learning_rate = lr
-        parameters = self._apply(self.model.trainable_parameters(), self._accumulated)
+        norm = mx.array(self.gradient_norm() if norm is None else norm)
+        parameters = self._apply(self.model.trainable_parameters(), self._accumulated, norm)
         self.discard()
         self.model.update(parameters)
         mx.eval(self.model.parameters(), self._optimizer.state)

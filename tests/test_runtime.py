@@ -78,6 +78,22 @@ def test_an_update_is_clipped_adamw_with_bias_correction(backend):
         np.testing.assert_allclose(value, weights[name], atol=2e-5, err_msg=name)
 
 
+def test_a_norm_that_is_known_is_not_computed_again_and_changes_no_bit(backend, monkeypatch):
+    after = []
+    for known in (False, True):
+        learner = backend.Learner(backend.build(PAM, seed=3), RECIPE, "float32")
+        for step in (1, 2):
+            learner.gradient(windows(step), 132)
+            norm = learner.gradient_norm()
+            with monkeypatch.context() as patch:
+                if known:
+                    patch.delattr(backend.Learner, "gradient_norm")
+                learner.update(3e-3, *[norm] * known)
+        after.append(learner.weights())
+    for name, array in after[0].items():
+        np.testing.assert_array_equal(after[1][name], array, err_msg=name)
+
+
 def test_accumulated_gradients_are_those_of_the_whole_batch(backend):
     batch = windows(0)
     norms = []

@@ -90,8 +90,9 @@ class Learner:
         norms = [parameter.grad.norm() for parameter in self.model.parameters()]
         return distributed.whole(torch.stack(norms).norm()).item()
 
-    def update(self, lr: float) -> None:
-        nn.utils.clip_grad_norm_(self.model.parameters(), self._recipe.clip_norm)
+    def update(self, lr: float, norm: float | None = None) -> None:
+        norm = torch.tensor(self.gradient_norm() if norm is None else norm, device=self._device)
+        nn.utils.clip_grads_with_norm_(self.model.parameters(), self._recipe.clip_norm, norm)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()

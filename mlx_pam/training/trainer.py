@@ -91,7 +91,7 @@ class Trainer:
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             self.learner.discard()
             raise Diverged(self.step + 1, lr, loss, grad_norm, self.saved)
-        self.learner.update(lr)
+        self.learner.update(lr, grad_norm)
         seconds = time.perf_counter() - began
         self.step += 1
         self.elapsed += seconds
