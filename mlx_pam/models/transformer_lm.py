@@ -9,6 +9,7 @@ import numpy as np
 from mlx_pam.config import TransformerConfig
 from mlx_pam.layers.attention import Attention, Cache, Position
 from mlx_pam.layers.real import RealEmbedding, RealNorm, SwiGLU
+from mlx_pam.models.recompute import recomputed
 from mlx_pam.phases import paired_rotation
 
 
@@ -61,12 +62,14 @@ class TransformerLM(nn.Module):
         phases: Position,
         memories: list[mx.array] | None = None,
         mask: mx.array | None = None,
+        recompute: bool = False,
     ) -> tuple[mx.array, list[mx.array]]:
         """What the tied head reads, `[B, T, D]`, and each layer's keys and values, in one list.
 
         memories: keys and values `[B, H, C, d]` of each layer, with room for the tokens of ids.
         mask: `[B, T]`, False where a token is padding. It asks for nothing here: padding comes last
         in a row, where no token looks, and the row's next token takes its slot.
+        recompute: the blocks are `recomputed` in the backward pass.
         """
         z, after = self.embedding(ids), []
         caches, visible = [None] * len(self.layers), "causal"
@@ -75,6 +78,7 @@ class TransformerLM(nn.Module):
             slots = mx.arange(memories[0].shape[2])
             visible = slots <= phases[1].reshape(-1, 1, ids.shape[1], 1)  # [B or 1, 1, T, C]
         for layer, cache in zip(self.layers, caches, strict=True):
-            z, cache = layer(z, phases, cache, visible)
+            block = recomputed(layer) if recompute else layer
+            z, cache = block(z, phases, cache, visible)
             after.extend(cache)
         return self.head_norm(z), after

@@ -12,6 +12,7 @@ from mlx_pam.config import MemoryConfig
 from mlx_pam.phases import rotary_phases
 from mlx_pam.torch.layers.field import Field, field_of
 from mlx_pam.torch.layers.memory import Memory
+from mlx_pam.torch.models.recompute import recomputed
 
 
 @dataclass
@@ -95,13 +96,17 @@ class MemoryLM(nn.Module):
         form: str = "auto",
         recompute: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
-        """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the text."""
+        """What the tied head reads, `[B, T, (2,) D]`, and each layer's memory after the text.
+
+        recompute: the blocks are `recomputed` in the backward pass.
+        """
         z = self.embedding_norm(self.embedding(ids))
         resets = self._resets(ids)
         memories = memories or [None] * len(self.layers)
         after = []
         for layer, memory in zip(self.layers, memories, strict=True):
-            z, memory = layer(z, phases, memory, mask, form, resets)
+            block = recomputed(layer) if recompute else layer
+            z, memory = block(z, phases, memory, mask, form, resets)
             after.append(memory)
         return self.head_norm(self.head(z)), after
 

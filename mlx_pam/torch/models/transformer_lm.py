@@ -10,6 +10,7 @@ from mlx_pam.config import TransformerConfig
 from mlx_pam.phases import paired_rotation
 from mlx_pam.torch.layers.attention import Attention, Cache, Position
 from mlx_pam.torch.layers.real import RealEmbedding, RealNorm, SwiGLU
+from mlx_pam.torch.models.recompute import recomputed
 from mlx_pam.torch.ops.fusing import any_length
 
 
@@ -64,6 +65,7 @@ class TransformerLM(nn.Module):
         phases: Position,
         memories: list[Tensor] | None = None,
         mask: Tensor | None = None,
+        recompute: bool = False,
     ) -> tuple[Tensor, list[Tensor]]:
         """What the tied head reads, `[B, T, D]`, and each layer's keys and values, in one list.
 
@@ -71,6 +73,7 @@ class TransformerLM(nn.Module):
         which are written into them.
         mask: `[B, T]`, False where a token is padding. It asks for nothing here: padding comes last
         in a row, where no token looks, and the row's next token takes its slot.
+        recompute: the blocks are `recomputed` in the backward pass.
         """
         z, after = self.embedding(ids), []
         caches, visible = [None] * len(self.layers), None
@@ -83,6 +86,7 @@ class TransformerLM(nn.Module):
             for memory in memories:
                 any_length(memory, 2)
         for layer, cache in zip(self.layers, caches, strict=True):
-            z, cache = layer(z, phases, cache, visible)
+            block = recomputed(layer) if recompute else layer
+            z, cache = block(z, phases, cache, visible)
             after.extend(cache)
         return self.head_norm(z), after
