@@ -14,6 +14,7 @@ from drawing import CONSTANT_DECAYS, Inputs, answer, ask, draw
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
+from identities import assert_a_decay_just_below_one_carries, assert_a_zero_decay_forgets
 
 from mlx_pam.errors import MlxPamError
 from mlx_pam.ops.retrieval import FORMS, retrieve
@@ -160,51 +161,18 @@ def test_any_pieces_in_any_forms_are_the_sequence(time, pieces, is_complex, deca
 @fields
 @forms
 def test_a_zero_decay_forgets_to_the_last_bit(form, is_complex):
-    """Nothing before a gamma of 0 touches what comes at it and after."""
-    time, zero = 90, 41
-    inputs, dy, dstate = draw(is_complex, time, 16, "mixed")
-    inputs.log_decay[:, zero] = -np.inf
-    other = Inputs(*(x.copy() for x in inputs))
-    for x in other[:3]:
-        x[:, :zero] *= -1e4
-    other.log_decay[:, :zero] = -0.5
-    other.state[:] = 1e4
-    y, state = values(form, inputs)
-    other_y, other_state = values(form, other)
-    assert not np.array_equal(y[:, :zero], other_y[:, :zero])
-    assert np.array_equal(y[:, zero:], other_y[:, zero:])
-    assert np.array_equal(state, other_state)
+    def gradients_of(*question):
+        return values_and_gradients(form, *question)[2]
 
-    dy[:, :zero] = 0  # a loss that looks at the time since the zero only
-    _, _, gradients = values_and_gradients(form, inputs, dy, dstate)
-    for name in ("q", "k", "v", "log_decay"):
-        gradient = getattr(gradients, name)
-        assert not gradient[:, :zero].any(), name
-        assert np.isfinite(gradient).all(), name
-    assert not gradients.log_decay[:, zero].any()
-    assert not gradients.state.any()
+    assert_a_zero_decay_forgets(is_complex, partial(values, form), gradients_of)
 
 
 @fields
 @forms
 def test_a_decay_just_below_one_carries_a_write_over_2048_steps(form, is_complex):
-    time, dim = 2048, 8
-    planes = (2,) if is_complex else ()
-    arrays = [np.zeros((1, time, 1, *planes, dim), np.float32) for _ in "qkv"]
-    q, k, v = (x.reshape(time, -1) for x in arrays)  # views
-    k[0, 0] = v[0, 0] = 1.0
-    q[:, 0] = 1.0
-    log_decay = np.full((1, time, 1), np.log1p(-1e-5), np.float32)
-    state = np.zeros((1, 1, *planes, dim, dim), np.float32)
-    state.flat[0] = 1.0
-    y, final = values(form, Inputs(*arrays, log_decay, state))
-    after = (1 - 1e-5) ** np.arange(1, time + 1)
-    expected = after + after / (1 - 1e-5)  # the state before, and the first token's write
-    assert after[-1] == pytest.approx(0.980, abs=5e-4)
     # token by token, each product sees gamma rounded to float32, by up to 2^-25 of it
-    tolerance = time * 2.0**-25 if form == "recurrent" else 2e-6
-    assert y.reshape(time, -1)[:, 0] == pytest.approx(expected, rel=tolerance)
-    assert final.flat[0] == pytest.approx(expected[-1], rel=tolerance)
+    tolerance = 2048 * 2.0**-25 if form == "recurrent" else 2e-6
+    assert_a_decay_just_below_one_carries(is_complex, partial(values, form), tolerance)
 
 
 @fields

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from functools import partial
 from types import SimpleNamespace
 
 import kernel_process
 import numpy as np
 import oracle
 import pytest
-from drawing import CONSTANT_DECAYS, Inputs, answer, draw
+from drawing import CONSTANT_DECAYS, answer, draw
+from identities import assert_a_decay_just_below_one_carries, assert_a_zero_decay_forgets
 
 from mlx_pam.errors import BackendError
 
@@ -107,47 +109,16 @@ def test_a_sequence_in_pieces_is_the_sequence(run, cuts, is_complex):
 
 @fields
 def test_a_zero_decay_forgets_to_the_last_bit(run, is_complex):
-    """Nothing before a gamma of 0 touches what comes at it and after, in values and gradients."""
-    time, zero = 90, 41
-    inputs, dy, dstate = draw(is_complex, time, 16, "mixed")
-    inputs.log_decay[:, zero] = -np.inf
-    other = Inputs(*(x.copy() for x in inputs))
-    for x in other[:3]:
-        x[:, :zero] *= -1e4
-    other.log_decay[:, :zero] = -0.5
-    other.state[:] = 1e4
-    y, state = run(kernel_process.values, inputs)
-    other_y, other_state = run(kernel_process.values, other)
-    assert not np.array_equal(y[:, :zero], other_y[:, :zero])
-    assert np.array_equal(y[:, zero:], other_y[:, zero:])
-    assert np.array_equal(state, other_state)
+    def gradients_of(*question):
+        return run(kernel_process.fused, *question).gradients
 
-    dy[:, :zero] = 0  # a loss that looks at the time since the zero only
-    gradients = run(kernel_process.fused, inputs, dy, dstate).gradients
-    for name in ("q", "k", "v", "log_decay"):
-        gradient = getattr(gradients, name)
-        assert not gradient[:, :zero].any(), name
-        assert np.isfinite(gradient).all(), name
-    assert not gradients.log_decay[:, zero].any()
-    assert not gradients.state.any()
+    assert_a_zero_decay_forgets(is_complex, partial(run, kernel_process.values), gradients_of)
 
 
 @fields
 def test_a_decay_just_below_one_carries_a_write_over_2048_steps(run, is_complex):
-    time, dim = 2048, 8
-    planes = (2,) if is_complex else ()
-    arrays = [np.zeros((1, time, 1, *planes, dim), np.float32) for _ in "qkv"]
-    q, k, v = (x.reshape(time, -1) for x in arrays)  # views
-    k[0, 0] = v[0, 0] = 1.0
-    q[:, 0] = 1.0
-    log_decay = np.full((1, time, 1), np.log1p(-1e-5), np.float32)
-    state = np.zeros((1, 1, *planes, dim, dim), np.float32)
-    state.flat[0] = 1.0
-    y, final = run(kernel_process.values, Inputs(*arrays, log_decay, state))
-    after = (1 - 1e-5) ** np.arange(1, time + 1)
-    expected = after + after / (1 - 1e-5)  # the state before, and the first token's write
-    assert y.reshape(time, -1)[:, 0] == pytest.approx(expected, rel=TOLERANCE)
-    assert final.flat[0] == pytest.approx(expected[-1], rel=TOLERANCE)
+    values = partial(run, kernel_process.values)
+    assert_a_decay_just_below_one_carries(is_complex, values, TOLERANCE)
 
 
 @fields
