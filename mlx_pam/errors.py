@@ -17,5 +17,9 @@ class CheckpointError(MlxPamError):
     """A checkpoint is absent, damaged or belongs to another model."""
 
 
+class RunError(MlxPamError):
+    """A run folder is in use, or cannot be written to."""
+
+
 class BackendError(MlxPamError):
     """A backend or a form of retrieval was asked for and is not available here."""

@@ -144,9 +144,15 @@ class TrainConfig:
     track: tuple[Tracker, ...] = ()
     """Tracker that is told what log.jsonl is told; may be repeated."""
     keep: int = 2
-    """Checkpoints kept; older ones are removed."""
+    """Checkpoints kept beside the one with the best validation loss; older ones are removed."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """A loss or gradient that is not finite: stop the run, or skip that step's update."""
+    max_skips: int = 10
+    """With on_nonfinite skip: so many such steps in a row stop the run."""
     resume: bool = False
     """Continue from the newest checkpoint in the run folder."""
+    overwrite: bool = False
+    """Begin anew in a folder that holds a run, which is moved to old-1 in it (or old-2, ...)."""
     stop_after: int | None = None
     """Save and leave when this step is reached; the schedule stays that of all steps."""
     dry_run: bool = False
@@ -167,9 +173,12 @@ class TrainConfig:
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
         require_choice("parallel", self.parallel, ("ddp", "fsdp"))
         require_choice("dtype", self.dtype, ("float32", "bfloat16"))
+        require_choice("on_nonfinite", self.on_nonfinite, ("stop", "skip"))
+        either = not (self.resume and self.overwrite)
+        require(either, "overwrite", "off with resume, which goes on with the run", self.overwrite)
         text = isinstance(self.data, str) and self.data.strip()
         require(bool(text), "data", "the name of a corpus", self.data)
-        for name in ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens"):
+        for name in ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens", "max_skips"):
             require_count(name, getattr(self, name))
         for name in ("eval_every", "save_every", "sample_every", "seed"):
             require_count(name, getattr(self, name), least=0)
