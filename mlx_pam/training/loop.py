@@ -16,11 +16,12 @@ from mlx_pam.config import ModelConfig, TrainConfig
 from mlx_pam.evaluate import perplexity, split_loss
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.training.interrupt import Interrupt
-from mlx_pam.training.metrics import open_log
 from mlx_pam.training.plan import make_plan
 from mlx_pam.training.progress import display, duration, say
 from mlx_pam.training.resume import changes, load_start, starting_point
 from mlx_pam.training.samples import draw_sample
+from mlx_pam.training.tracked_log import open_tracked_log
+from mlx_pam.training.trackers import require_trackers
 from mlx_pam.training.trainer import Diverged, Trainer
 
 Status = Literal["finished", "stopped", "interrupted", "dry run"]
@@ -56,6 +57,7 @@ def train(config: TrainConfig, model_config: ModelConfig | None = None) -> Train
     Raises `ConfigError`, `DataError`, `BackendError` or `CheckpointError` before anything is
     written, and `Diverged` when a loss or a gradient is not finite.
     """
+    require_trackers(config.track)
     quiet = not processes.is_main()
     console = Console(stderr=config.json, quiet=quiet, force_terminal=False if quiet else None)
     backend = get_backend(config.backend, config.parallel)
@@ -104,7 +106,7 @@ class Session:
         trainer = self.trainer
         resumed = trainer.step if trainer.saved else None
         with (
-            closing(open_log(self.config.run_folder, resumed)) as self.log,
+            closing(open_tracked_log(self.plan, resumed, self.display.say)) as self.log,
             self.interrupt,
             self.display,
         ):
@@ -119,7 +121,9 @@ class Session:
                     self._save()
             if trainer.step > trainer.saved_step:
                 self._save()
-        return self._result()
+            status = self._status()
+            self.log.write("end", self._at_step() | {"status": status})
+        return self._result(status)
 
     def _due(self, every: int) -> bool:
         step = self.trainer.step
@@ -200,11 +204,13 @@ class Session:
             "plan": self.plan.record(),
         }
 
-    def _result(self) -> TrainResult:
+    def _status(self) -> Status:
+        if self.trainer.step == self.plan.steps:
+            return "finished"
+        return "interrupted" if self._interrupted() else "stopped"
+
+    def _result(self, status: Status) -> TrainResult:
         trainer, plan = self.trainer, self.plan
-        status: Status = "finished" if trainer.step == plan.steps else "stopped"
-        if self._interrupted() and status == "stopped":
-            status = "interrupted"
         saved = trainer.saved or "nothing (no step was done)"
         say(self.console, f"{status} at step {trainer.step:,} of {plan.steps:,}; saved {saved}")
         if status != "finished":

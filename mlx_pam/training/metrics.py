@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlx_pam import processes
-
 LOG = "log.jsonl"
 
 Record = dict[str, Any]
@@ -93,11 +91,6 @@ class NoLog(Log):
 
     def close(self) -> None:
         pass
-
-
-def open_log(run: Path, resumed: int | None = None) -> Log:
-    """The log that this process of the run writes."""
-    return Log(run, resumed) if processes.is_main() else NoLog()
 
 
 def records(run: Path, wanted: Callable[[bytes], bool] = lambda line: True) -> Iterator[Record]:
