@@ -14,6 +14,7 @@ from pathlib import Path
 
 from clang import cindex
 
+from .divergence import divergent_barriers
 from .source import Source
 
 HEADER = Path(__file__).with_name("msl") / "check.h"
@@ -68,7 +69,7 @@ def check(source: str) -> tuple[Finding, ...]:
     )
     lines = source.splitlines()
     found = {}
-    for rule, message, line in [*_diagnostics(unit), *_rules(unit)]:
+    for rule, message, line in [*_diagnostics(unit), *_rules(unit), *divergent_barriers(unit, FILE)]:
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         found.setdefault((rule, message, line), Finding(rule, message, line, text))
     return tuple(sorted(found.values(), key=lambda finding: finding.line))
