@@ -1,21 +1,25 @@
-"""Ctrl-C and SIGTERM ask a run to save and leave, rather than to drop what it is doing."""
+"""Ctrl-C, SIGTERM and a closed terminal ask a run to save and leave, not to drop what it does."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 from mlx_pam import processes
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOTICE = b"\nstopping: this step is finished and saved; once more leaves at once, unsaved\n"
 
 
 class Interrupt:
-    """While entered, the first SIGINT or SIGTERM only sets `requested`; a second one acts as usual.
+    """While entered, the first SIGINT, SIGTERM or SIGHUP only sets `requested`.
 
-    Signals reach the main thread only, so elsewhere this does nothing.
+    A second SIGINT or SIGTERM acts as usual; a second SIGHUP does nothing, since a terminal that
+    closes may send it twice. What was ignored before, as SIGHUP is under nohup, stays so. Signals
+    reach the main thread only, so elsewhere this does nothing.
     """
 
     def __init__(self) -> None:
@@ -24,8 +28,9 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._request)
+            for number in SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._previous[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(
@@ -34,15 +39,16 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._restore()
+        self._restore(SIGNALS)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
+        self._restore((signal.SIGINT, signal.SIGTERM))
+        if not self.requested and processes.is_main():
+            with suppress(OSError):  # the terminal may be gone
+                os.write(2, NOTICE)  # unbuffered: this may run in the middle of another write
         self.requested = True
-        self._restore()
-        if processes.is_main():  # no buffered stream: this may run in the middle of another write
-            os.write(2, NOTICE)
 
-    def _restore(self) -> None:
-        while self._previous:
-            number, handler = self._previous.popitem()
-            signal.signal(number, handler)
+    def _restore(self, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            if number in self._previous:
+                signal.signal(number, self._previous.pop(number))
