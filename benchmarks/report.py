@@ -1,8 +1,10 @@
-"""A row as a table for the eye."""
+"""A row as a table for the eye, and how far the next one is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich import box
@@ -11,6 +13,19 @@ from rich.table import Table
 
 MEGABYTE = 1e6
 SCALED = {"FLOP/s": ("GFLOP/s", 1e9), "bytes/s": ("GB/s", 1e9)}
+
+
+@contextlib.contextmanager
+def telling(what: str, console: Console) -> Iterator[Callable[[str], None]]:
+    """A function that tells how far it has come: a terminal in a line that changes, else stderr."""
+    with console.status("") as status:
+
+        def tell(text: str) -> None:
+            status.update(f"{what}: {text}")
+            if not console.is_terminal:
+                print(f"{what}: {text}", file=sys.stderr)
+
+        yield tell
 
 
 def show(row: Mapping[str, Any], console: Console) -> None:

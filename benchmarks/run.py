@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -99,13 +98,7 @@ def measure(
     about = machine.describe()
     jobs = {variant: given.job(setting) for variant, given in case.variants.items()}
     start = time.monotonic()
-    with console.status("") as status:
-
-        def tell(text: str) -> None:
-            status.update(f"{name}: {text}")
-            if not console.is_terminal:
-                print(f"{name}: {text}", file=sys.stderr)
-
+    with report.telling(name, console) as tell:
         outcomes = run_rounds(
             jobs,
             rounds=rounds,

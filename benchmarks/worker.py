@@ -53,7 +53,7 @@ def _turn(
         _timed(workload, 1)
         _, elapsed = _timed(workload, 1)
         steps[key] = max(1, math.ceil(seconds / elapsed))
-        memory.give_back()
+        workload.rest()
         return {"steps": steps[key]}
     amount, elapsed = _timed(workload, steps[key])
     result = {
@@ -61,7 +61,7 @@ def _turn(
         "facts": workload.facts | facts | {"steps_per_turn": steps[key]},
         "peak_bytes": workload.peak_bytes(),
     }
-    memory.give_back()
+    workload.rest()
     return result
 
 

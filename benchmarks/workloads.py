@@ -6,28 +6,21 @@ Each runs in a process of its own and imports no array library but its variant's
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
-from mlx_pam.backend import get_backend
-from mlx_pam.benchmarks import flops, memory
+from mlx_pam.benchmarks import flops
+from mlx_pam.benchmarks.forms import Operator
+from mlx_pam.benchmarks.libraries import Facts, Library, Unavailable
 from mlx_pam.config import PRESETS, RECIPES, ModelConfig, PAMConfig
 from mlx_pam.decoder_state import state_shapes
-from mlx_pam.errors import MlxPamError
 from mlx_pam.parameters import initial_weights, parameter_count
 
 LEARNING_RATE = 1e-4  # the text is random: it is the work that counts
 FLOAT32 = 4  # bytes
 STREAM_BYTES = 1 << 29  # far more than any cache holds
-
-Facts = dict[str, Any]
-
-
-class Unavailable(MlxPamError):
-    """The reason why a variant cannot run here."""
 
 
 class Workload(Protocol):
@@ -49,28 +42,14 @@ class Workload(Protocol):
     def synchronise(self) -> None:
         """Wait until the device has done all that it was asked for."""
 
+    def rest(self) -> None:
+        """Give the memory of a turn back, for the processes that take the next ones."""
+
     def peak_bytes(self) -> int:
         """The most memory held: by the device, or on a CPU by the process."""
 
 
-class _Library:
-    """What every workload has: its library's description, clock and memory."""
-
-    def __init__(self, backend: str) -> None:
-        self.backend = get_backend(backend)
-        self.description = self.backend.description
-        self.facts: Facts = {"library_bytes": memory.resident_bytes()}  # held before all work
-        self.synchronise = _synchroniser(backend)
-
-    def prepare(self, **turn: Any) -> Facts:
-        return {}
-
-    def peak_bytes(self) -> int:
-        on_cpu = "CPU" in self.description
-        return memory.peak_bytes() if on_cpu else self.backend.peak_memory()
-
-
-class Training(_Library):
+class Training(Library):
     """Whole training steps of a model: loss, gradient, clipping, AdamW."""
 
     unit = "tokens/s"
@@ -100,18 +79,22 @@ class Training(_Library):
         return self._tokens
 
 
-class Decoding(_Library):
+class Decoding(Library):
     """One token after another for one text, behind a context of any length."""
 
     unit = "tokens/s"
 
-    def __init__(self, *, model: str, scale: str, backend: str) -> None:
+    def __init__(self, *, model: str, scale: str, backend: str, tokens: int = 1_000_000) -> None:
         super().__init__(backend)
         self._config = preset(model, scale)
         built = self.backend.build(self._config, initial_weights(self._config))
-        self._decoder = self.backend.Decoder(built, tokens=1_000_000)
+        self._decoder = self.backend.Decoder(built, tokens)  # compiled for so many
         self._token = np.zeros(1, np.int64)
         self.facts["parameters"] = parameter_count(self._config)
+        if self.is_mlx:
+            from mlx_pam.benchmarks.dispatches import of_a_token
+
+            self.facts["kernels"] = of_a_token(self._config)
 
     def prepare(self, *, context: int) -> Facts:
         """Put a state of that many tokens in place, its numbers random: no text has to be read."""
@@ -131,7 +114,7 @@ class Decoding(_Library):
         return 1
 
 
-class Loss(_Library):
+class Loss(Library):
     """The loss behind a tied head, forward and backward, by one of several functions."""
 
     unit = "tokens/s"
@@ -181,52 +164,58 @@ class Loss(_Library):
         return self._tokens
 
 
-class Product(_Library):
+class Product(Library):
     """One large square matrix product: the rate of operations that the machine has."""
 
     unit = "FLOP/s"
 
     def __init__(self, *, backend: str, dtype: str, size: int) -> None:
         super().__init__(backend)
-        a, b = np.random.default_rng(0).standard_normal((2, size, size), np.float32)
+        pair = np.random.default_rng(0).standard_normal((2, size, size), np.float32)
+        self._a, self._b = (self.array(x, dtype) for x in pair)
         self._operations = 2 * size**3
-        if backend == "torch":
-            import torch
-
-            from mlx_pam.torch.runtime import best_device
-
-            a, b = (torch.from_numpy(x).to(best_device(), getattr(torch, dtype)) for x in (a, b))
-            self._multiply = lambda: a @ b
-        else:
-            import mlx.core as mx
-
-            a, b = (mx.array(x).astype(getattr(mx, dtype)) for x in (a, b))
-            self._multiply = lambda: mx.eval(a @ b)
 
     def step(self) -> float:
-        self._multiply()
+        self.start(self._a @ self._b)
         return self._operations
 
 
-class Stream(_Library):
+class Stream(Library):
     """A large array copied, or read and summed: the bandwidth that the machine has."""
 
     unit = "bytes/s"
 
-    def __init__(self, *, copy: bool) -> None:
-        super().__init__("torch")
-        import torch
-
-        from mlx_pam.torch.runtime import best_device
-
-        source = torch.ones(STREAM_BYTES // FLOAT32, device=best_device())
-        target = torch.empty_like(source) if copy else None
-        self._move = (lambda: target.copy_(source)) if copy else source.sum
-        self._bytes = STREAM_BYTES * (2 if copy else 1)
+    def __init__(self, *, copy: bool, backend: str = "torch", size: int = STREAM_BYTES) -> None:
+        super().__init__(backend)
+        source = self.array(np.ones(size // FLOAT32, np.float32))
+        if copy and not self.is_mlx:
+            target = self.array(np.zeros(size // FLOAT32, np.float32))
+            self._move = lambda: target.copy_(source)
+        else:
+            self._move = (lambda: -source) if copy else source.sum  # MLX copies only to change
+        self._bytes = size * (2 if copy else 1)
 
     def step(self) -> float:
-        self._move()
+        self.start(self._move())
         return self._bytes
+
+
+class Chain(Library):
+    """Small kernels, each waiting for the one before: how long it takes to start one."""
+
+    unit = "kernels/s"
+    LENGTH = 500
+
+    def __init__(self, *, backend: str) -> None:
+        super().__init__(backend)
+        self._x = self.array(np.ones(64, np.float32))
+
+    def step(self) -> float:
+        x = self._x
+        for _ in range(self.LENGTH):
+            x = x + self._x
+        self.start(x)
+        return self.LENGTH
 
 
 WORKLOADS: dict[str, Callable[..., Workload]] = {
@@ -235,6 +224,8 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
     "loss": Loss,
     "product": Product,
     "stream": Stream,
+    "chain": Chain,
+    "operator": Operator,
 }
 
 
@@ -265,13 +256,3 @@ def _counts(model: str, config: ModelConfig, seq_len: int, backend: str) -> Fact
     three = flops.pam(config, seq_len, **chunks, products=3)
     return {"forward_flops": four, "flops": 3 * four["total"],
             "flops_three_products": 3 * three["total"]}  # fmt: skip
-
-
-def _synchroniser(backend: str) -> Callable[[], None]:
-    """Waits for the device; on a CPU PyTorch has nothing to wait for."""
-    if backend == "mlx":
-        return importlib.import_module("mlx.core").synchronize
-    torch = importlib.import_module("torch")
-    if torch.cuda.is_available():
-        return torch.cuda.synchronize
-    return torch.mps.synchronize if torch.backends.mps.is_available() else lambda: None

@@ -16,6 +16,7 @@ COMMANDS = {
     "train": ("mlx_pam.cli.train", "train a model on text, or go on with a run"),
     "generate": ("mlx_pam.cli.generate", "write text from a checkpoint"),
     "evaluate": ("mlx_pam.cli.evaluate", "loss, perplexity and bits per byte of a checkpoint"),
+    "bench": ("mlx_pam.cli.bench", "what the memory and decoding take here, beside a cost model"),
     "selftest": ("mlx_pam.cli.selftest", "hold every form of the memory against an exact loop"),
 }
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPT, EXIT_BROKEN_PIPE = 1, 2, 130, 141

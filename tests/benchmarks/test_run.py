@@ -79,6 +79,9 @@ class Counter:
     def synchronise(self) -> None:
         pass
 
+    def rest(self) -> None:
+        self.rests = getattr(self, "rests", 0) + 1
+
     def peak_bytes(self) -> int:
         return 7
 
@@ -94,6 +97,7 @@ def test_a_turn_is_of_as_many_steps_as_its_warm_up_found_to_fill_it() -> None:
     assert result["facts"] == facts
     assert result["peak_bytes"] == 7
     assert result["rate"] > 0
+    assert workload.rests == 2
 
 
 def test_rows_are_added_to_what_is_there_in_a_folder_that_need_not_be(tmp_path) -> None:
