@@ -96,7 +96,7 @@ class WandB:
 
 
 class TensorBoard:
-    """Event files under the run folder, one for each run."""
+    """Event files under the run folder, one for each session."""
 
     rewinds = True
 
@@ -169,8 +169,9 @@ TRACKERS: dict[str, type[Tracker]] = {
 
 def require_trackers(names: Sequence[str]) -> None:
     """Raise `ConfigError` with the command that installs them unless all trackers are installed."""
-    absent = [name for name in names if importlib.util.find_spec(name) is None]
-    if absent:
+    found = {name: importlib.util.find_spec(name) for name in names}
+    absent = [name for name, spec in found.items() if spec is None or spec.origin is None]
+    if absent:  # without an origin it is a mere folder of that name, such as W&B leaves
         packages = " ".join(absent)
         raise ConfigError(
             f"track must name trackers that are installed, got {packages}: pip install {packages}"
