@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from mlx_pam import blas, processes
-from mlx_pam.config import ModelConfig, Recipe, require_choice
+from mlx_pam.config import ModelConfig, Recipe, require, require_choice
 from mlx_pam.errors import BackendError
 
 Weights = dict[str, np.ndarray]
@@ -97,7 +97,8 @@ class Backend(Protocol):
     forms: tuple[str, ...]
     """Forms of retrieval that run here."""
     team: Team
-    Learner: Callable[[Any, Recipe, str], Learner]
+    Learner: Callable[[Any, Recipe, str, bool], Learner]
+    """(model, recipe, type of the arithmetic, recompute): blocks anew in the backward pass."""
     Decoder: Callable[[Any, int], Decoder]
     """(model, tokens that are expected): a long text is worth compiling for."""
 
@@ -124,35 +125,51 @@ def get_backend(name: str = "auto", parallel: str | None = None) -> Backend:
 
     parallel: "ddp" or "fsdp", how the processes that a launcher started share a run; by default
     each works by itself. Raises `BackendError` when a backend that was asked for by name is not
-    installed.
+    installed, or its processes were started by the launcher of the other one.
     """
     require_choice("backend", name, ("auto", "mlx", "torch"))
     if (_automatic() if name == "auto" else name) == "torch":
         _require_installed("torch", "pip install 'mlx_pam[torch]'")
+        if parallel:
+            _require_launcher("torchrun", "torch", "mlx")
         from mlx_pam.torch.runtime import TorchBackend
 
         return TorchBackend(parallel)
     _require_installed("mlx", "pip install mlx (on Linux: 'mlx[cpu]')")
-    if parallel and processes.count() > 1:
-        raise BackendError(
-            f"backend mlx trains in one process, got {processes.count()}: take --backend torch, "
-            "or start without torchrun"
+    if parallel:
+        _require_launcher("mlx.launch", "mlx", "torch")
+        whole = parallel == "ddp" or processes.count() == 1
+        require(
+            whole, "parallel", "ddp with backend mlx: each process has the whole model", parallel
         )
     blas.preload()  # before anything imports mlx
     from mlx_pam.runtime import MLXBackend
 
-    return MLXBackend()
+    return MLXBackend(parallel)
 
 
 def _automatic() -> str:
     """MLX where Metal is; elsewhere torch, for CUDA and as the faster one on a CPU; else MLX.
 
-    Torch too where several processes work together.
+    Where several processes were started together, the library that their launcher is of.
     """
+    launcher = processes.started_by()
+    if launcher:
+        return {"torchrun": "torch", "mlx.launch": "mlx"}[launcher]
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
-    if apple and processes.count() == 1 and importlib.util.find_spec("mlx"):
+    if apple and importlib.util.find_spec("mlx"):
         return "mlx"
     return "torch" if importlib.util.find_spec("torch") else "mlx"
+
+
+def _require_launcher(own: str, library: str, other: str) -> None:
+    """Raise `BackendError` where several processes were started by another library's launcher."""
+    launcher = processes.started_by()
+    if launcher not in (None, own):
+        raise BackendError(
+            f"the processes of backend {library} must be started by {own}, got {launcher}: start "
+            f"them with {own}, or take --backend {other}"
+        )
 
 
 def _require_installed(library: str, remedy: str) -> None:

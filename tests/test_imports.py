@@ -17,9 +17,10 @@ LEVELS = [
     {"blas", "durable"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
-    {"checkpoint", "ops"},
+    {"arrays", "checkpoint", "distributed", "ops"},
     {"layers"},
     {"models"},
+    {"learner"},
     {"runtime", "torch"},
     {"backend"},
     {"language_model", "selftest"},
@@ -37,7 +38,16 @@ ONLY = {
     },
 }  # fmt: skip
 CONFINED = {
-    "mlx": {"ops", "layers", "models", "runtime", "benchmarks"},
+    "mlx": {
+        "arrays",
+        "distributed",
+        "ops",
+        "layers",
+        "models",
+        "learner",
+        "runtime",
+        "benchmarks",
+    },
     "torch": {"torch", "benchmarks"},
     "tyro": {"cli"},
 }

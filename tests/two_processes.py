@@ -22,7 +22,7 @@ from small_run import run
 from mlx_pam.backend import get_backend
 from mlx_pam.config import RECIPES, PAMConfig, SAMConfig, TransformerConfig
 from mlx_pam.errors import MlxPamError
-from mlx_pam.torch import runtime
+from mlx_pam.torch import learner
 from mlx_pam.training.metrics import to_json
 from mlx_pam.training.trainer import Trainer
 
@@ -35,7 +35,7 @@ SECOND = os.environ.get("RANK") == "1"
 
 def train(patch: pytest.MonkeyPatch, fault: str | None = None, **settings: Any) -> dict[str, Any]:
     """A run of the tiny model; the second process meets with the fault before its third step."""
-    step, loss = Trainer.train_step, runtime.summed_loss
+    step, loss = Trainer.train_step, learner.summed_loss
 
     def train_step(self: Trainer) -> Any:
         if SECOND and self.step == 2:
@@ -44,7 +44,7 @@ def train(patch: pytest.MonkeyPatch, fault: str | None = None, **settings: Any) 
             if fault == "crash":
                 raise RuntimeError("the second process has a fault")
             if fault == "nan":
-                patch.setattr(runtime, "summed_loss", lambda *rows: loss(*rows) * math.nan)
+                patch.setattr(learner, "summed_loss", lambda *rows: loss(*rows) * math.nan)
         return step(self)
 
     patch.setattr(Trainer, "train_step", train_step)

@@ -12,6 +12,8 @@ from mlx_pam.parameters import parameter_table
 from mlx_pam.torch import distributed
 from mlx_pam.torch.models import Model
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
 
 def named_arrays(model: Model, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, np.ndarray]:
     """Copies, float32, of tensors that have the names and shapes of the weights.

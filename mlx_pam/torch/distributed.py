@@ -115,8 +115,10 @@ class _Hidden(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, ids: Tensor, phases: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return self.model.hidden(ids, phases)
+    def forward(
+        self, ids: Tensor, phases: Tensor, recompute: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        return self.model.hidden(ids, phases, recompute=recompute)
 
 
 def spread(model: Model) -> Callable[..., tuple[Tensor, list[Tensor]]]:

@@ -1,0 +1,125 @@
+"""Training in PyTorch: gradients that add up, and the step of AdamW they end in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mlx_pam.config import Recipe
+from mlx_pam.parameters import is_decayed, parameter_table
+from mlx_pam.torch import distributed
+from mlx_pam.torch.arrays import DTYPES, named_arrays, named_weights, set_weights, tensor_like
+from mlx_pam.torch.models import Model
+from mlx_pam.torch.ops.fusing import can_compile
+from mlx_pam.torch.ops.loss import summed_loss, token_losses
+
+
+class Learner:
+    """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
+
+    def __init__(
+        self, model: Model, recipe: Recipe, dtype: str = "float32", recompute: bool = False
+    ):
+        self.model = model
+        self._recipe = recipe
+        self._recompute = recompute
+        self._device = next(model.parameters()).device
+        self._dtype = DTYPES[dtype]
+        table = parameter_table(model.config)
+        groups = {True: [], False: []}
+        for name, parameter in model.named_parameters():
+            groups[recipe.decay == "all" or is_decayed(table[name])].append(parameter)
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": groups[True], "weight_decay": recipe.weight_decay},
+                {"params": groups[False], "weight_decay": 0.0},
+            ],
+            lr=recipe.peak_lr,
+            betas=recipe.betas,
+            eps=recipe.adam_eps,
+            fused=True,
+        )
+        self._phases: dict[int, Tensor] = {}
+        self._targets = 0  # in the accumulated gradient
+        if can_compile(self._device.type):
+            for layer in model.layers:  # one trace of the block serves them all
+                layer.compile(dynamic=False)
+        self._hidden = distributed.spread(model)
+
+    def _rows(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """What the head reads, `[BT, E]`, its table, in the type of the arithmetic, and targets."""
+        ids = torch.from_numpy(batch).to(self._device, torch.long)
+        time = ids.shape[1] - 1
+        if time not in self._phases:
+            self._phases[time] = self.model.phases(np.arange(time))
+        with _arithmetic(self._device, self._dtype):
+            hidden, _ = self._hidden(ids[:, :-1], self._phases[time], recompute=self._recompute)
+        x, table = self.model.embedding.head(hidden)
+        x = x.reshape(-1, x.shape[-1]).to(self._dtype)
+        return x, table.to(self._dtype), ids[:, 1:].reshape(-1)
+
+    def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
+        self._targets += batch[:, 1:].size
+        with distributed.reduction(self._hidden, due=self._targets == total_tokens):
+            loss = summed_loss(*self._rows(distributed.share(batch)))
+            (loss / (total_tokens / distributed.size())).backward()  # the mean over processes
+        return distributed.total(loss.item())
+
+    def gradient_norm(self) -> float:
+        norms = [parameter.grad.norm() for parameter in self.model.parameters()]
+        return distributed.whole(torch.stack(norms).norm()).item()
+
+    def update(self, lr: float, norm: float | None = None) -> None:
+        norm = torch.tensor(self.gradient_norm() if norm is None else norm, device=self._device)
+        nn.utils.clip_grads_with_norm_(self.model.parameters(), self._recipe.clip_norm, norm)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+        self.discard()
+
+    def discard(self) -> None:
+        self._targets = 0
+        self._optimizer.zero_grad(set_to_none=True)
+
+    @torch.no_grad()
+    def evaluate(self, batch: np.ndarray, mask: np.ndarray) -> float:
+        losses = token_losses(*self._rows(distributed.share(batch))).cpu().numpy()
+        inside = distributed.share(mask).reshape(-1)
+        return distributed.total(float(losses.astype(np.float64)[inside].sum()))
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return named_weights(self.model)
+
+    def optimizer(self) -> dict[str, np.ndarray]:
+        steps, record = 0, {}
+        for moment in ("exp_avg", "exp_avg_sq"):
+            values = {}
+            for name, parameter in distributed.parameters(self.model):
+                moments = self._optimizer.state.get(parameter, {})
+                steps = int(moments.get("step", 0))
+                values[name] = moments.get(moment, torch.zeros_like(parameter))
+            arrays = named_arrays(self.model, values.items())
+            record |= {f"{moment}.{name}": array for name, array in arrays.items()}
+        return {"step": np.array(steps, np.int64)} | record
+
+    def restore(
+        self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]
+    ) -> None:
+        set_weights(self.model, weights)
+        for name, parameter in distributed.parameters(self.model):
+            device = parameter.device if parameter.device.type == "cuda" else None
+            moments = {"step": torch.tensor(float(optimizer["step"]), device=device)}
+            for moment in ("exp_avg", "exp_avg_sq"):
+                moments[moment] = tensor_like(optimizer[f"{moment}.{name}"], parameter)
+            self._optimizer.state[parameter] = moments
+
+
+def _arithmetic(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager:
+    """bfloat16 products under float32 weights, where asked for."""
+    if dtype == torch.float32:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype)
