@@ -15,7 +15,15 @@ from typing import Any
 
 from mlx_pam import processes
 from mlx_pam.errors import ConfigError
-from mlx_pam.training.metrics import LOG, Log, NoLog, Record, StepRecord, records
+from mlx_pam.training.metrics import (
+    LOG,
+    Log,
+    NoLog,
+    Record,
+    SkippedStep,
+    StepRecord,
+    records,
+)
 from mlx_pam.training.plan import Plan
 from mlx_pam.training.trackers import TRACKERS, TrackedRun, Tracker
 
@@ -62,8 +70,8 @@ class TrackedLog(Log):
         )
         super().__init__(config.run_folder, resumed)
 
-    def write(self, event: str, record: StepRecord | Record) -> None:
-        fields = asdict(record) if isinstance(record, StepRecord) else dict(record)
+    def write(self, event: str, record: StepRecord | SkippedStep | Record) -> None:
+        fields = dict(record) if isinstance(record, dict) else asdict(record)
         if event == "start" and (self._trackers or self._past.told):
             fields["tracked"] = asdict(self._past)
         super().write(event, fields)

@@ -110,12 +110,9 @@ class TensorBoard:
         self.where = f"tensorboard --logdir {folder}"
         self._event, self._summary, self._text = Event, Summary, text_pb
         self._writer = EventFileWriter(str(folder), flush_secs=30)
-        begin = run.resumed or 0
-        if run.resumed is not None:  # readers drop what earlier files hold from here on
-            restart = SessionLog(status=SessionLog.START)
-            self._writer.add_event(
-                Event(step=begin + 1, wall_time=time.time(), session_log=restart)
-            )
+        begin = 0 if run.resumed is None else run.resumed + 1
+        restart = SessionLog(status=SessionLog.START)  # what earlier files hold from here on goes
+        self._writer.add_event(Event(step=begin, wall_time=time.time(), session_log=restart))
         self.log(begin, {}, {"config": json.dumps(run.config, indent=2)})
 
     def log(self, step: int, numbers: dict[str, float], texts: dict[str, str]) -> None:
