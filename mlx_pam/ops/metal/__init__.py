@@ -19,7 +19,7 @@ def available() -> bool:
 def unsupported(q: mx.array, k: mx.array, v: mx.array) -> str | None:
     """Why the kernels cannot take q, k and v, None if they can."""
     if not available():
-        return "needs an Apple GPU as MLX's default device"
+        return f"needs an Apple GPU as MLX's default device, got {mx.default_device()}"
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
         names = [str(x.dtype).removeprefix("mlx.core.") for x in (q, k, v)]
         return f"takes q, k and v in float32, float16 or bfloat16, all in one, got {names}"

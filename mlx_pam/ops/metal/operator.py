@@ -17,8 +17,7 @@ from mlx_pam.ops.metal import launch
 FEW_TOKENS = launch.CHUNK
 
 
-@mx.custom_function
-def retrieve(
+def forward(
     q: mx.array, k: mx.array, v: mx.array, log_decay: mx.array, state: mx.array
 ) -> tuple[mx.array, mx.array]:
     """y and S_T, as `mlx_pam.ops.retrieval.retrieve` defines them."""
@@ -35,14 +34,20 @@ def in_chunks(
     return launch.chunk_outputs(q, k, v, log_decay, states), last
 
 
-@retrieve.vjp
-def gradients(
+def backward(
     primals: tuple[mx.array, ...], cotangents: tuple[mx.array, ...], outputs: tuple[mx.array, ...]
 ) -> tuple[mx.array, ...]:
-    """Gradients of <dy, y> + <dS_T, S_T>; the states are computed again, not kept since then."""
+    """Gradients of <dy, y> + <dS_T, S_T>, for any T, however few.
+
+    The states between chunks are computed again: kept, they would weigh as much as q, k and v do.
+    """
     q, k, v, log_decay, state = primals
     dy, dlast = cotangents
     states, _ = launch.chunk_states(v, k, log_decay, state)
     adjoints, dfirst = launch.chunk_states(dy, q, log_decay, dlast, reverse=True)
     rows = launch.chunk_gradients(q, k, v, log_decay, dy, states, adjoints)
     return (*rows, dfirst)
+
+
+retrieve = mx.custom_function(forward)
+retrieve.vjp(backward)

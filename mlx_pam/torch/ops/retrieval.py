@@ -17,6 +17,7 @@ masked before the exponential.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 
@@ -53,17 +54,22 @@ def retrieve(
 
     q, k, v: `[B, T, H, 2, d]` (complex) or `[B, T, H, d]` (real), T >= 1; the query comes scaled.
     log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
-    state: S_0, zeros if None.  form: a name in `FORMS`, or "auto".
+    state: S_0, zeros if None.
+    form: a name in `FORMS`, or "auto": the form that the environment names in MLX_PAM_FORM, else
+    the best for device and shapes.
     Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do
     not fit, `BackendError` on a form that cannot run here.
     """
     _check_shapes(q, k, v, log_decay, state)
     if form == "auto":
+        form = os.environ.get("MLX_PAM_FORM") or "auto"
+    if form == "auto":
         form = _best_form(q)
     if form == "fused" and kernels.ABSENCE:
         raise BackendError(f'form="fused" {kernels.ABSENCE}')
     if form not in FORMS:
-        raise ConfigError(f"form must be one of auto, {', '.join(FORMS)}, got {form!r}")
+        names = ", ".join(["auto", *FORMS])
+        raise ConfigError(f"form (or MLX_PAM_FORM) must be one of {names}, got {form!r}")
     if state is None:
         batch, _, heads, *planes, d = q.shape
         state = q.new_zeros((batch, heads, *planes, d, d), dtype=torch.float32)
