@@ -1,8 +1,9 @@
 """Corpora by name: `load_corpus` finds the text, tokenises it once and maps the tokens into memory.
 
-`sample`, `wikitext-103`, `wikitext-2`, `hf:OWNER/NAME[:CONFIG]`, or the path of a text file or of a
-folder of `.txt` files. Text is UTF-8; a byte order mark is dropped and CRLF becomes LF. Documents
-are joined by the end-of-text token; its marker inside a text is ordinary text.
+`sample`, `wikitext-103`, `wikitext-2`, `hf:OWNER/NAME[:CONFIG]`, or the path of a file or folder,
+perhaps with `:HOW` behind it, which says where its documents are. Text is UTF-8; a byte order mark
+is dropped and CRLF becomes LF. Documents are joined by the end-of-text token; its marker inside a
+text is ordinary text.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 
 from mlx_pam.cache import cache_folder
 from mlx_pam.data import wikitext
+from mlx_pam.data.files import readable
 from mlx_pam.data.hub import HubText
 from mlx_pam.data.source import Source, Split, local, sample
-from mlx_pam.data.store import fingerprint, store
-from mlx_pam.data.text import readable
+from mlx_pam.data.store import store
 from mlx_pam.data.tokenizer import Tokenizer
 from mlx_pam.errors import DataError
 
@@ -63,9 +64,14 @@ def load_corpus(
     """
     cache = Path(cache_dir) if cache_dir else cache_folder()
     source = find(name, cache)
-    digest = fingerprint(source, tokenizer)
-    stored = store(source, tokenizer, cache / "tokens" / digest[:32], progress)
-    return Corpus(source.name, source.description, digest, stored.bytes, **stored.tokens)
+    stored = store(source, tokenizer, cache, progress)
+    return Corpus(
+        name=source.name,
+        description=source.description + stored.note,
+        fingerprint=stored.fingerprint,
+        bytes=stored.bytes,
+        **stored.tokens,
+    )
 
 
 def find(name: str, cache: Path) -> Source:
@@ -76,17 +82,23 @@ def find(name: str, cache: Path) -> Source:
         return _hub(name, wikitext.REPOSITORY, config, wikitext.REVISION, cache)
     if match := _HUB_NAME.fullmatch(name):
         return _hub(name, match[1], match[2], None, cache)
-    path = Path(name).expanduser()
-    with readable(path):
-        exists = path.exists()
-    if exists:
-        return local(path)
+    if found := local_name(name):
+        return local(*found)
     near = difflib.get_close_matches(name, NAMES, 1)
     raise DataError(
-        f"data must be {', '.join(NAMES)}, hf:OWNER/NAME[:CONFIG], or the path of a text file or a "
-        f"folder of them, got {name!r}, which is not there"
-        + (f": do you mean {near[0]}?" if near else "")
+        f"data must be {', '.join(NAMES)}, hf:OWNER/NAME[:CONFIG], or the path of a file or a "
+        f"folder, got {name!r}, which is not there" + (f": do you mean {near[0]}?" if near else "")
     )
+
+
+def local_name(name: str) -> tuple[Path, str | None] | None:
+    """The path that a name is, if it is there, and what is said behind a colon of its documents."""
+    for text, how in ((name, ""), name.rpartition(":")[::2]):
+        path = Path(text).expanduser()
+        with readable(path):
+            if text and path.exists():
+                return path, how or None
+    return None
 
 
 def _hub(

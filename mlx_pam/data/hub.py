@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mlx_pam.data import wikitext
-from mlx_pam.data.source import Document, Source, Split
+from mlx_pam.data.copies import Document
+from mlx_pam.data.source import Source, Split
 from mlx_pam.data.splits import NAMES, deal
+from mlx_pam.data.table import text_column
 from mlx_pam.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,7 +51,12 @@ class HubText:
         return Source(
             self.name,
             f"{self.repository}{f', {self.config}' if self.config else ''}, commit {commit[:8]}",
-            {"repository": self.repository, "config": self.config, "commit": commit},
+            {
+                "repository": self.repository,
+                "config": self.config,
+                "commit": commit,
+                "copies": "left out",
+            },
             lambda: self._open(commit),
         )
 
@@ -72,7 +80,9 @@ class HubText:
                 found = self._load(str(kept), None)
             except DataError:  # another configuration was downloaded, or not all of this one
                 raise self._cannot_be_had(error) from error
-        return {split: self._split(rows) for split, rows in self._choose(found).items()}
+        splits = {split: self._split(rows) for split, rows in self._choose(found).items()}
+        dealt = not any(name in found for name in NAMES["validation"])
+        return splits | {"train": dataclasses.replace(splits["train"], without_copies=dealt)}
 
     def _load(self, where: str, revision: str | None) -> DatasetDict:
         from datasets import load_dataset
@@ -116,14 +126,7 @@ class HubText:
 
     def _split(self, rows: Dataset) -> Split:
         texts = [name for name, feature in rows.features.items() if _is_text(feature)]
-        if "text" in texts:
-            texts = ["text"]
-        if len(texts) != 1:
-            raise DataError(
-                f"{self.name} must have a column of text called text, or only one, got "
-                f"{', '.join(texts) or 'none'}"
-            )
-        rows = rows.select_columns(texts)
+        rows = rows.select_columns([text_column(self.name, texts)])
         size = rows.data.nbytes * len(rows) // max(rows.data.num_rows, 1)
         return Split(_Documents(rows, self.repository == wikitext.REPOSITORY), size)
 

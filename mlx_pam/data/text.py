@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlx_pam.data.files import File, read_bytes, size_of
 from mlx_pam.errors import DataError
 
-BLOCK = 1 << 20
-"""Bytes that are read at a time."""
-
-
-@contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """What the system says against reading a file, as a `DataError` that names it."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+BOM = codecs.BOM_UTF8
 
 
 @dataclass(frozen=True)
@@ -37,11 +27,9 @@ class TextRange:
     @classmethod
     def of(cls, path: Path, start: int = 0, end: int | None = None) -> TextRange:
         """A file from `start` to `end`, or to its end; a byte order mark is not of the text."""
-        with readable(path):
-            end = path.stat().st_size if end is None else end
-        mark = codecs.BOM_UTF8
-        if start == 0 and b"".join(read_bytes(path, 0, len(mark))) == mark:
-            start = len(mark)
+        end = size_of(path) if end is None else end
+        if start == 0:
+            start = len(byte_order_mark(path))
         digest = hashlib.sha256()
         for raw in read_bytes(path, start, end):
             digest.update(raw)
@@ -54,33 +42,47 @@ class TextRange:
     def __iter__(self) -> Iterator[str]:
         """The text in blocks. Raises `DataError` at a bad byte, and if the file has changed."""
         digest = hashlib.sha256()
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        offset, held = self.start, ""
-        for raw in read_bytes(self.path, self.start, self.end):
-            digest.update(raw)
-            text = held + self._decode(decoder, raw, offset)
-            offset += len(raw)
+
+        def seen() -> Iterator[bytes]:
+            for raw in read_bytes(self.path, self.start, self.end):
+                digest.update(raw)
+                yield raw
+
+        held = ""
+        for text in decoded(self.path, seen(), self.start):
+            text = held + text
             held = "\r" if text.endswith("\r") else ""  # half of a CRLF, perhaps
-            yield text.removesuffix("\r").replace("\r\n", "\n")
-        yield held + self._decode(decoder, b"", offset)
+            yield plain(text.removesuffix("\r"))
+        yield held
         if digest.hexdigest() != self.digest:
             raise DataError(f"{self.path} changed while it was being read: run again")
 
-    def _decode(self, decoder: codecs.IncrementalDecoder, raw: bytes, offset: int) -> str:
-        begun = len(decoder.getstate()[0])  # bytes of a character that the last block began
-        try:
-            return decoder.decode(raw, final=not raw)
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{self.path} must be UTF-8, got byte 0x{error.object[error.start]:02x} at offset "
-                f"{offset - begun + error.start} ({error.reason}): convert or mend the file"
-            ) from error
+
+def byte_order_mark(file: File) -> bytes:
+    """The mark that a file begins with, or nothing."""
+    return BOM if b"".join(read_bytes(file, 0, len(BOM))) == BOM else b""
 
 
-def read_bytes(path: Path, start: int, end: int) -> Iterator[bytes]:
-    """A stretch of a file in blocks; less of it where the file ends early."""
-    with readable(path), path.open("rb") as file:
-        file.seek(start)
-        while raw := file.read(min(BLOCK, end - start)):
-            start += len(raw)
-            yield raw
+def plain(text: str) -> str:
+    """Text with LF for CRLF."""
+    return text.replace("\r\n", "\n")
+
+
+def decoded(file: File, blocks: Iterator[bytes], offset: int) -> Iterator[str]:
+    """Text of UTF-8 blocks that begin at `offset` of a file, cut anywhere."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for raw in blocks:
+        yield _decode(decoder, raw, file, offset)
+        offset += len(raw)
+    yield _decode(decoder, b"", file, offset)
+
+
+def _decode(decoder: codecs.IncrementalDecoder, raw: bytes, file: File, offset: int) -> str:
+    begun = len(decoder.getstate()[0])  # bytes of a character that the last block began
+    try:
+        return decoder.decode(raw, final=not raw)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file} must be UTF-8, got byte 0x{error.object[error.start]:02x} at offset "
+            f"{offset - begun + error.start} ({error.reason}): convert or mend the file"
+        ) from error

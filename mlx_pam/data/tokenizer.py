@@ -9,10 +9,10 @@ import hashlib
 import importlib.resources
 import itertools
 import lzma
-import os
 import re
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import tiktoken
 
 from mlx_pam.config import require_choice
@@ -31,7 +31,7 @@ PIECE = 1 << 16
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # \s of PATTERN
 _SEAM = re.compile(
     f"(?<=[^{_SPACE}])(?=[{_SPACE}])"  # white space begins
-    f"|(?<=[{_SPACE}])(?=[{_SPACE}][^{_SPACE}])"  # the last of a run of white space
+    f"|(?<=[{_SPACE}])(?!(?<=\\r)\\n)(?=[{_SPACE}][^{_SPACE}])"  # the last of a run, CRLF whole
 )
 
 
@@ -69,9 +69,9 @@ class Tokenizer:
             itertools.chain.from_iterable(map(self._encoding.encode_ordinary, pieces([text])))
         )
 
-    def encode_pieces(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of each of many `pieces`, on all cores."""
-        return self._encoding.encode_ordinary_batch(texts, num_threads=os.cpu_count() or 1)
+    def encode_piece(self, piece: str) -> np.ndarray:
+        """The tokens of one of `pieces`, uint32; other threads run meanwhile."""
+        return self._encoding.encode_to_numpy(piece, disallowed_special=())
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some tokens; bytes that are no UTF-8 become U+FFFD."""

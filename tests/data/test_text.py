@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_pam.data import text as module
+from mlx_pam.data import files as module
 from mlx_pam.data.text import TextRange
 from mlx_pam.errors import DataError
 
