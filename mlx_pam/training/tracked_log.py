@@ -68,7 +68,11 @@ class TrackedLog(Log):
                 config=config.to_dict() | {"plan": plan.record()},
             ),
         )
-        super().__init__(config.run_folder, resumed)
+        try:
+            super().__init__(config.run_folder, resumed)
+        except BaseException:
+            self._close_trackers()
+            raise
 
     def write(self, event: str, record: StepRecord | SkippedStep | Record) -> None:
         fields = dict(record) if isinstance(record, dict) else asdict(record)
@@ -89,8 +93,10 @@ class TrackedLog(Log):
             self._ask(name, tracker.flush)
 
     def close(self) -> None:
-        super().close()
-        self._close_trackers()
+        try:
+            super().close()
+        finally:
+            self._close_trackers()
 
     def _begin(self, names: Sequence[str], run: TrackedRun) -> None:
         for name in dict.fromkeys(names):
