@@ -94,16 +94,21 @@ class NoLog(Log):
 
 
 def records(run: Path, wanted: Callable[[bytes], bool] = lambda line: True) -> Iterator[Record]:
-    """The records of a run's log, one by one; `wanted` says of a line whether it is read at all.
-
-    What a crash left of a line is passed over, and so is what is no record of ours.
-    """
+    """The records of a run's log, one by one; `wanted` says of a line whether it is read at all."""
     with (run / LOG).open("rb") as lines:
         for line in filter(wanted, lines):
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("event"), str):
-                    yield record
+            record = parse_record(line)
+            if record is not None:
+                yield record
+
+
+def parse_record(line: bytes) -> Record | None:
+    """What a line of a log holds; None for what a crash left of one, or what is no record of ours."""
+    with suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict) and isinstance(record.get("event"), str):
+            return record
+    return None
 
 
 def read_log(run: Path, event: str | None = None) -> list[Record]:
