@@ -6,16 +6,17 @@ EmulationError. docs/emulator.md says what each layer can find and what none can
 
 from __future__ import annotations
 
-from .build import absence
 from .check import Finding, check
+from .environment import require, sanitizer_environment
 from .run import EmulationError, Launched, emulated, generated_sources
 
 __all__ = [
     "EmulationError",
     "Finding",
     "Launched",
-    "absence",
     "check",
     "emulated",
     "generated_sources",
+    "require",
+    "sanitizer_environment",
 ]

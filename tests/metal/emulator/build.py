@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
+import time
 from pathlib import Path
 
 from mlx_pam.cache import cache_folder
@@ -17,34 +18,29 @@ from mlx_pam.cache import cache_folder
 from .source import Source
 
 MSL = Path(__file__).with_name("msl")
-RUNTIME = ["machine.cpp", "memory.cpp", "undefined.cpp"]
 COMMON = [
     "-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-    "-fno-strict-aliasing", "-ffp-contract=off", "-w",
+    "-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-w",
 ]  # fmt: skip
-UNDEFINED = (
-    "shift,integer-divide-by-zero,signed-integer-overflow,bounds,alignment,return,unreachable,bool"
+UNDEFINED = "shift,integer-divide-by-zero,signed-integer-overflow,bounds,return,unreachable,bool"
+MACHINE = ["machine.cpp", "schedule.cpp", "memory.cpp"]
+SANITIZERS = ("address,undefined", "thread")
+FORGOTTEN = 30 * 24 * 3600  # seconds until what nobody used is removed
+
+# `threadgroup float a[4], b[N];` and any other use of the word, which must be of a pointer
+NAMED = r"\w+\s*(?:\[[^;\]]*\]\s*)*"
+THREADGROUP_ARRAYS = re.compile(
+    rf"\bthreadgroup\s+([\w:]+(?:<[^<>;]*>)?)\s+({NAMED}(?:,\s*{NAMED})*);"
 )
-# How the kernel is compiled, how its machine, and how both are linked. By default the compiler's
-# hooks are answered by our own machine, and nothing of the sanitizers' libraries is loaded.
-FLAVOURS = {
-    None: ([f"-fsanitize=thread,{UNDEFINED}"], [], []),
-    "address,undefined": (
-        ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
-        ["-DEMULATOR_ADDRESS_SANITIZER"],
-        ["-fsanitize=address,undefined"],
-    ),
-    "thread": (["-fsanitize=thread"], ["-DEMULATOR_THREAD_SANITIZER"], ["-fsanitize=thread"]),
-}
-THREADGROUP_ARRAY = re.compile(
-    r"^([ \t]*)threadgroup\s+([\w:]+(?:<[^<>;]*>)?)\s+(\w+\s*(?:\[[^;]*?\])*(?:\s*,\s*\w+\s*(?:\[[^;]*?\])*)*)\s*;",
-    re.MULTILINE,
+DECLARATOR = re.compile(r"(\w+)\s*((?:\[[^\]]*\]\s*)*)(?:,|$)")
+NO_POINTER = re.compile(
+    r"^.*\bthreadgroup\b(?!\s+(?:const\s+)?[\w:]+\s*(?:<[^;]*?>)?\s*[*&]).*$", re.M
 )
-DECLARATOR = re.compile(r"(\w+)\s*((?:\[[^\[\]]*\])*)")
+POINTER_TO_VECTOR = re.compile(r"(?:[a-z][234]|vec<[^<>;]*>)\s*\*")
 
 
 class CompileError(Exception):
-    """The C++ compiler did not accept a kernel that may still be right; the text is its own."""
+    """The C++ compiler refused a kernel; the text is its own."""
 
 
 @functools.cache
@@ -53,55 +49,66 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 
-def absence() -> str | None:
-    """Why kernels cannot be emulated here, or None."""
-    if sys.platform != "linux":
-        return "kernels are emulated on Linux alone; on a Mac they run on the GPU"
-    if compiler() is None:
-        return "no C++ compiler (c++, g++ or clang++): on Debian or Ubuntu, apt install g++"
-    return None
+def library(text: str, sanitize: str | None = None) -> Path:
+    """A shared library with the kernel of a generated source and the machine that runs it.
+
+    By default the hooks that the compiler sets for its sanitizers are answered by our `hooks.cpp`;
+    with `sanitize` the library needs that sanitizer's own, in the process from its beginning.
+    """
+    code = translation(text)
+    watched, machine, linked = _flags(code, sanitize)
+    names = MACHINE if sanitize else [*MACHINE, "hooks.cpp"]
+    parts = [str(_object(MSL / name, machine)) for name in names]
+    compile_it = [compiler(), *COMMON, *watched, *machine, "-I", str(MSL), "-c"]
+    link_it = [compiler(), "-shared", *linked]
+
+    def make(workshop: Path, target: Path) -> None:
+        (workshop / "kernel.cpp").write_text(code, "utf-8")
+        _run([*compile_it, str(workshop / "kernel.cpp"), "-o", str(workshop / "kernel.o")])
+        _run([*link_it, str(workshop / "kernel.o"), *parts, "-o", str(target)])
+
+    return _kept("kernel", ".so", [code, *parts, *compile_it, *link_it], make)
 
 
-def library(source: str, sanitize: str | None = None) -> Path:
-    """A shared library with the kernel and its machine."""
-    if reason := absence():
-        raise RuntimeError(reason)
-    for_kernel, for_machine, for_link = FLAVOURS[sanitize]
-    parts = [_object(MSL / name, for_machine) for name in RUNTIME]
-    if sanitize is not None:
-        parts.pop()  # the sanitizer has its own answers
-    command = [compiler(), *COMMON, *for_kernel, *for_machine, "-I", str(MSL)]
-    code = translation(source)
-    key = _key(code, *map(str, parts), *command, *for_link)
-    kept = cache_folder() / "emulator" / f"kernel-{key}.so"
-    if kept.exists():
-        return kept
-    with tempfile.TemporaryDirectory() as workshop:
-        file, built = Path(workshop) / "kernel.cpp", Path(workshop) / "kernel.o"
-        file.write_text(code, "utf-8")
-        _run([*command, "-c", str(file), "-o", str(built)])
-        linked = Path(workshop) / "kernel.so"
-        _run([compiler(), "-shared", *for_link, str(built), *map(str, parts), "-o", str(linked)])
-        return _keep(linked, kept)
+def _flags(code: str, sanitize: str | None) -> tuple[list[str], list[str], list[str]]:
+    """Compiler flags of the kernel, those of both kernel and machine, and the linker's."""
+    if sanitize is None:
+        # half of the time goes into alignments, which only pointers to vectors can get wrong
+        alignment = ",alignment" if POINTER_TO_VECTOR.search(code) else ""
+        return [f"-fsanitize=thread,{UNDEFINED}{alignment}"], [], []
+    recover = "-fsanitize-recover=all" if sanitize != "thread" else "-g1"
+    name = sanitize.partition(",")[0].upper()
+    return (
+        [f"-fsanitize={sanitize}", recover],
+        [f"-DEMULATOR_{name}_SANITIZER"],
+        [f"-fsanitize={sanitize}"],
+    )
+
+
+def _object(file: Path, flags: list[str]) -> Path:
+    """A part of the machine, compiled once."""
+    headers = [header.read_text("utf-8") for header in sorted(MSL.glob("*.h"))]
+    command = [compiler(), *COMMON, "-O2", *flags, "-I", str(MSL), "-c", str(file), "-o"]
+    return _kept(
+        file.stem, ".o", [file.read_text("utf-8"), *headers, _version(), *command],
+        lambda _, target: _run([*command, str(target)]),
+    )  # fmt: skip
 
 
 def translation(text: str) -> str:
-    """The C++ of a generated source; lines are those of the source."""
+    """The C++ of a generated source; the compiler's line numbers are the source's."""
     source = Source.parse(text)
     template = ", ".join(f"{kind} {name}" for kind, name, _ in source.template)
     parameters = ", ".join(declaration for declaration, _ in source.parameters)
     arguments = []
-    buffers = iter(source.buffers)
-    for _, attribute in source.parameters:
-        if attribute.startswith("buffer"):
-            kind, _ = next(buffers)
-            kind = kind.strip()
-            place = f"machine[{len(arguments)}]"
-            reference = kind.endswith("&")
-            arguments.append(f"*({kind[:-1]}*){place}" if reference else f"({kind}){place}")
-        else:
+    for place, (declaration, attribute) in enumerate(source.parameters):
+        kind = declaration.rpartition(" ")[0]
+        if not attribute.startswith("buffer"):
             arguments.append(f"self.{attribute}")
-    body = THREADGROUP_ARRAY.sub(_declare_arrays, source.body)
+        elif kind.endswith("&"):
+            arguments.append(f"*({kind[:-1]}*)buffers[{place}]")
+        else:
+            arguments.append(f"({kind})buffers[{place}]")
     first = source.prelude.count("\n") + source.signature_lines + 1
     return "\n".join(
         [
@@ -111,8 +118,8 @@ def translation(text: str) -> str:
             f"template <{template}>" if template else "",
             f"void {source.name}({parameters}) {{",
             f'#line {first} "kernel.metal"',
-            body + "}",
-            "EMULATOR_SILENT void emulator_kernel(void* const* machine) {",
+            _declare_arrays(source.body) + "}",
+            "EMULATOR_SILENT void emulator_kernel(void* const* buffers) {",
             "  const emulator::Position self = emulator::here();",
             f"  {source.instance}({', '.join(arguments)});",
             "}",
@@ -121,27 +128,22 @@ def translation(text: str) -> str:
     )
 
 
-def _declare_arrays(match: re.Match[str]) -> str:
-    indent, kind, declarators = match.groups()
-    return indent + " ".join(
-        f"typedef {kind} {name}_array{dimensions}; auto& {name} = *({name}_array*)"
-        f'emulator::threadgroup_array(sizeof({name}_array), sizeof({kind}), "{name}", __LINE__);'
-        for name, dimensions in DECLARATOR.findall(declarators)
-    )
+def _declare_arrays(body: str) -> str:
+    """Threadgroup variables as references to what the machine gives the whole threadgroup."""
 
+    def declare(match: re.Match[str]) -> str:
+        kind, declarators = match.groups()
+        return " ".join(
+            f"typedef {kind} {name}_memory{size}; auto& {name} = *({name}_memory*)emulator::"
+            f'threadgroup_array(sizeof({name}_memory), sizeof({kind}), "{name}", __LINE__);'
+            for name, size in DECLARATOR.findall(declarators)
+        )
 
-def _object(file: Path, flags: list[str]) -> Path:
-    """Part of the machine, compiled once per compiler."""
-    headers = "".join(header.read_text("utf-8") for header in sorted(MSL.glob("*.h")))
-    command = [compiler(), *COMMON, "-O2", *flags, "-I", str(MSL)]
-    key = _key(file.read_text("utf-8"), headers, _version(), *command)
-    kept = cache_folder() / "emulator" / f"{file.stem}-{key}.o"
-    if kept.exists():
-        return kept
-    with tempfile.TemporaryDirectory() as workshop:
-        built = Path(workshop) / kept.name
-        _run([*command, "-c", str(file), "-o", str(built)])
-        return _keep(built, kept)
+    body = THREADGROUP_ARRAYS.sub(declare, body)
+    if left := NO_POINTER.search(re.sub(r"//.*", "", body)):
+        line = left.group(0).strip()
+        raise CompileError(f"the emulator does not understand this threadgroup variable: {line}")
+    return body
 
 
 @functools.cache
@@ -149,15 +151,28 @@ def _version() -> str:
     return subprocess.run([compiler(), "--version"], capture_output=True, text=True).stdout
 
 
-def _key(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
-
-
-def _keep(built: Path, kept: Path) -> Path:
+def _kept(name: str, suffix: str, made_of: list[str], make) -> Path:
+    """The file made of these texts, from the cache, or made and kept there."""
+    key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:20]
+    kept = cache_folder() / "emulator" / f"{name}-{key}{suffix}"
+    if kept.exists():
+        os.utime(kept)
+        return kept
     kept.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = kept.with_suffix(f".{os.getpid()}")
-    shutil.copyfile(built, unfinished)
-    return unfinished.replace(kept)
+    _forget(kept.parent)
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = Path(folder)
+        make(workshop, workshop / kept.name)
+        unfinished = kept.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(workshop / kept.name, unfinished)
+        return unfinished.replace(kept)
+
+
+def _forget(folder: Path) -> None:
+    for file in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process may have been faster
+            if file.stat().st_mtime < time.time() - FORGOTTEN:
+                file.unlink()
 
 
 def _run(command: list[str]) -> None:

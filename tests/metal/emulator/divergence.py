@@ -23,8 +23,10 @@ ATTRIBUTES = {
     "quadgroup_index_in_threadgroup": THREAD,
     "simdgroup_index_in_threadgroup": SIMDGROUP,
 }
-UNIFYING = ("simd_sum", "simd_product", "simd_max", "simd_min", "simd_any", "simd_all",
-            "simd_and", "simd_or", "simd_xor", "simd_broadcast", "simd_broadcast_first")  # fmt: skip
+UNIFYING = {  # whose results are the same in all threads of a simdgroup
+    "simd_sum", "simd_product", "simd_max", "simd_min", "simd_any", "simd_all", "simd_and",
+    "simd_or", "simd_xor", "simd_broadcast", "simd_broadcast_first",
+}  # fmt: skip
 FUNCTIONS = (CursorKind.FUNCTION_DECL, CursorKind.FUNCTION_TEMPLATE)
 LOOPS = (CursorKind.FOR_STMT, CursorKind.WHILE_STMT, CursorKind.DO_STMT)
 WRITES = (CursorKind.COMPOUND_ASSIGNMENT_OPERATOR, CursorKind.UNARY_OPERATOR)
@@ -32,7 +34,9 @@ WRITES = (CursorKind.COMPOUND_ASSIGNMENT_OPERATOR, CursorKind.UNARY_OPERATOR)
 
 def divergent_barriers(unit: TranslationUnit, file: str) -> Iterator[tuple[str, str, int]]:
     """(rule, message, line) for each; `file` is the kernel's own."""
-    own = [c for c in unit.cursor.get_children() if c.location.file and c.location.file.name == file]
+    own = [
+        c for c in unit.cursor.get_children() if c.location.file and c.location.file.name == file
+    ]
     functions = {c.spelling: c for c in own if c.kind in FUNCTIONS and _body(c)}
     *_, kernel = functions.values()
     analysis = _Analysis(functions)
@@ -198,10 +202,11 @@ def _variable(target: Cursor) -> Cursor | None:
 
 
 def _assigns(operator: Cursor) -> bool:
-    left = next(operator.get_children())
-    end = left.extent.end.offset
-    for token in operator.get_tokens():
-        if token.extent.start.offset >= end and token.kind == TokenKind.PUNCTUATION:
-            if token.spelling not in (")", "]"):
-                return token.spelling == "="
-    return False
+    """Whether a binary operator is `=`: the first sign after its left side that closes nothing."""
+    end = next(operator.get_children()).extent.end.offset
+    signs = (
+        token.spelling
+        for token in operator.get_tokens()
+        if token.kind == TokenKind.PUNCTUATION and token.extent.start.offset >= end
+    )
+    return next((sign for sign in signs if sign not in (")", "]")), "") == "="

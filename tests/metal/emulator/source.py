@@ -21,7 +21,7 @@ STANDARD_HEADER = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<metal_\w+>", re.MULTI
 PRINTED = re.compile(r"```\n(.*?)\n```", re.DOTALL)
 
 
-def generate(kernel: Callable[..., Any], inputs: Sequence[Any], **launch: Any) -> str:
+def generate(kernel: Callable[..., Any], *, inputs: Sequence[Any], **launch: Any) -> str:
     """The source of `kernel(inputs=..., **launch)`, a launch that is not carried out.
 
     kernel: what `mx.fast.metal_kernel` returned. MLX raises its own errors of misuse.

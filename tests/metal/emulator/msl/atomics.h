@@ -10,12 +10,14 @@ typedef atomic<int> atomic_int;
 typedef atomic<uint> atomic_uint;
 typedef atomic<float> atomic_float;
 
-template <class T> EMULATOR_SILENT T atomic_load_explicit(const atomic<T>* a, memory_order, EMULATOR_LINE) {
+template <class T>
+EMULATOR_SILENT T atomic_load_explicit(const atomic<T>* a, memory_order, EMULATOR_LINE) {
   emulator::access(a, sizeof *a, emulator::READ | emulator::ATOMIC, line);
   return a->value;
 }
 template <class T>
-EMULATOR_SILENT void atomic_store_explicit(atomic<T>* a, typename Same<T>::type v, memory_order, EMULATOR_LINE) {
+EMULATOR_SILENT void atomic_store_explicit(
+    atomic<T>* a, typename Same<T>::type v, memory_order, EMULATOR_LINE) {
   emulator::access(a, sizeof *a, emulator::WRITE | emulator::ATOMIC, line);
   a->value = v;
 }

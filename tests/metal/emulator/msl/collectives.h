@@ -22,7 +22,8 @@ template <class T, class F> EMULATOR_SILENT T reduce(T value, const char* name, 
   const char* slots = emulator::exchange(&value, sizeof(T), name, line);
   int count = (int)emulator::lanes();
   T all[emulator::LANES];
-  for (int i = 0; i < count; ++i) __builtin_memcpy((void*)&all[i], slots + i * emulator::SLOT, sizeof(T));
+  for (int i = 0; i < count; ++i)
+    __builtin_memcpy((void*)&all[i], slots + i * emulator::SLOT, sizeof(T));
   if (emulator::order() == emulator::RANDOM) {
     for (int i = 1; i < count; ++i) all[0] = join(all[0], all[i]);
   } else if (emulator::order() == emulator::REVERSE) {

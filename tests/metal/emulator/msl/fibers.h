@@ -32,7 +32,8 @@ struct Stacks {  // those of a whole threadgroup; what is never touched takes no
     void* got = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory = got == MAP_FAILED ? nullptr : (char*)got;
-    for (size_t i = 0; memory && i < count; ++i) mprotect(memory + i * (STACK + GUARD), GUARD, PROT_NONE);
+    for (size_t i = 0; memory && i < count; ++i)
+      mprotect(memory + i * (STACK + GUARD), GUARD, PROT_NONE);
   }
   ~Stacks() { if (memory) munmap(memory, size); }
   char* of(size_t i) const { return memory + i * (STACK + GUARD) + GUARD; }

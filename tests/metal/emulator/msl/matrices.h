@@ -7,7 +7,8 @@ namespace metal {
 template <class T, int COLUMNS, int ROWS> struct simdgroup_matrix {
   static_assert(COLUMNS == 8 && ROWS == 8, "the language has matrices of 8 x 8 alone");
   vec<T, 2> elements;
-  simdgroup_matrix() { __builtin_memset((void*)&elements, 0xff, sizeof elements); }  // undefined: NaN
+  // undefined until something is stored: all bits set, which is a NaN
+  simdgroup_matrix() { __builtin_memset((void*)&elements, 0xff, sizeof elements); }
   explicit simdgroup_matrix(T diagonal) {
     uint row, column;
     emulator::element_of_lane(emulator::lane(), row, column);

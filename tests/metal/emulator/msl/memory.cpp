@@ -1,13 +1,9 @@
 // Memory that remembers: bounds, who wrote and read last, and what nobody wrote.
 //
-// A kernel is compiled with -fsanitize=thread and not linked to its library: the hooks that the
-// compiler sets before every load and store are the ones below. Two accesses race if they are of
-// different threads, one is a write, and no barrier that names this memory lies between: whether
-// the schedule at hand shows it or not.
+// Two accesses race if they are of different threads, one is a write, and no barrier that names
+// this memory lies between: whether or not the schedule at hand shows it.
 #include <link.h>
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "state.h"
@@ -15,6 +11,11 @@
 #if defined(EMULATOR_ADDRESS_SANITIZER)
 extern "C" void __asan_poison_memory_region(void const volatile*, size_t);
 extern "C" void __asan_unpoison_memory_region(void const volatile*, size_t);
+#define EMULATOR_HIDE(data, bytes) __asan_poison_memory_region(data, bytes)
+#define EMULATOR_SHOW(data, bytes) __asan_unpoison_memory_region(data, bytes)
+#else
+#define EMULATOR_HIDE(data, bytes)
+#define EMULATOR_SHOW(data, bytes)
 #endif
 
 namespace emulator {
@@ -23,7 +24,7 @@ namespace emulator {
 constexpr uint NOBODY = ~0u, NUMBER = 0xffff, SEVERAL_LANES = 1u << 16, SEVERAL = 1u << 17;
 constexpr uint KINDS = 1u << 18, ATOMICALLY = KINDS * ATOMIC, ANY_GROUP = ~0u;
 
-struct Stamp {  // when somebody did something
+struct Stamp {  // who did something, when, and where in the source
   uint thread = NOBODY, group, epoch, simd_epoch, where;
 };
 struct Cell {
@@ -36,73 +37,76 @@ struct Region {
   uint flag;  // of the barriers that order it: 1 device, 2 threadgroup
   bool is_output, initialised;
   const char* name;
-  uint line;  // where a threadgroup array is declared
-  std::unique_ptr<Cell[]> cells;  // none for an input
+  uint line;                      // where a threadgroup array is declared
+  std::unique_ptr<Cell[]> cells;  // none for an input, nor where a sanitizer watches
 
-  size_t cell_bytes() const { return element == 1 || element == 2 || element == 4 ? element : 4; }
+  size_t cell_bytes() const { return element == 1 || element == 2 ? element : 4; }
+  size_t cell_count() const { return (bytes + cell_bytes() - 1) / cell_bytes(); }
+  bool has(const char* place) const { return place >= data && place < data + bytes; }
 };
 
+constexpr size_t ARENA = 1 << 26, GAP = 1 << 16;  // threadgroup memory, and between its arrays
 static std::vector<Region> regions;
 static size_t device_regions, last_region, arena_used;
 static char *arena, *code_begin, *code_end;
-constexpr size_t ARENA = 1 << 26, GAP = 1 << 16, FILL = 0xff;
 
-// the loaded file of this kernel: its code, constants and tables
+static void watch(Region region) {
+#if !defined(EMULATOR_ADDRESS_SANITIZER) && !defined(EMULATOR_THREAD_SANITIZER)
+  if (region.is_output) region.cells.reset(new Cell[region.cell_count()]);
+#endif
+  regions.push_back(std::move(region));
+}
+
+// the library of this kernel: its code, and constants that it may read
 static int find_code(dl_phdr_info* info, size_t, void*) {
+  char *base = (char*)info->dlpi_addr, *end = base;
+  bool ours = false;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& segment = info->dlpi_phdr[i];
-    char* begin = (char*)info->dlpi_addr + segment.p_vaddr;
     if (segment.p_type != PT_LOAD) continue;
-    if ((char*)&find_code < begin || (char*)&find_code >= begin + segment.p_memsz) continue;
-    code_begin = (char*)info->dlpi_addr;
-    for (int j = 0; j < info->dlpi_phnum; ++j)
-      if (info->dlpi_phdr[j].p_type == PT_LOAD)
-        code_end = code_begin + info->dlpi_phdr[j].p_vaddr + info->dlpi_phdr[j].p_memsz;
-    return 1;
+    char* begin = base + segment.p_vaddr;
+    end = begin + segment.p_memsz;
+    ours |= (char*)&find_code >= begin && (char*)&find_code < end;
   }
-  return 0;
+  if (ours) code_begin = base, code_end = end;
+  return ours;
 }
+
+uint offset_of(const void* code) { return ADDRESS | (uint)((const char*)code - code_begin); }
 
 void open_memory(const Launch& launch) {
-  regions.clear();
   dl_iterate_phdr(find_code, nullptr);
+  regions.clear();
   for (uint i = 0; i < launch.buffer_count; ++i) {
     const Buffer& b = launch.buffers[i];
-    regions.push_back({b.data, b.bytes, b.element, 1, b.is_output != 0, b.initialised != 0, b.name, 0, nullptr});
-    Region& r = regions.back();
-#if !defined(EMULATOR_ADDRESS_SANITIZER) && !defined(EMULATOR_THREAD_SANITIZER)
-    if (r.is_output) r.cells.reset(new Cell[r.bytes / r.cell_bytes() + 1]);
-#endif
+    watch({b.data, b.bytes, b.element, 1, b.is_output != 0, b.initialised != 0, b.name, 0, {}});
   }
   device_regions = regions.size();
-  last_region = 0;
-  arena = (char*)mmap(nullptr, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  arena = (char*)mmap(nullptr, ARENA, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   arena_used = 0;
 }
 
-// TSan knows no end of a threadgroup: there each has memory of its own
 void begin_threadgroup() {
   regions.erase(regions.begin() + (long)device_regions, regions.end());
-  last_region = 0;
-#if !defined(EMULATOR_THREAD_SANITIZER)
+#if defined(EMULATOR_THREAD_SANITIZER)
+  if (arena_used > ARENA / 2) arena_used = 0;  // TSan knows no end of a threadgroup: go on
+#else
   arena_used = 0;
 #endif
-#if defined(EMULATOR_ADDRESS_SANITIZER)
-  __asan_poison_memory_region(arena, ARENA);
-#endif
+  EMULATOR_HIDE(arena, ARENA);
 }
 
 void close_memory() {
   for (size_t i = 0; i < device_regions; ++i) {
     Region& r = regions[i];
     if (!r.cells || r.initialised) continue;
-    size_t count = r.bytes / r.cell_bytes(), lacking = 0;
-    for (size_t j = 0; j < count; ++j) lacking += r.cells[j].write.thread == NOBODY;
-    machine->launch->buffers[i].unwritten = (uint)(lacking * r.cell_bytes() / r.element);
+    size_t lacking = 0;
+    for (size_t j = 0; j < r.cell_count(); ++j) lacking += r.cells[j].write.thread == NOBODY;
+    machine->launch->buffers[i].unwritten =
+        (uint)((lacking * r.cell_bytes() + r.element - 1) / r.element);
   }
-#if defined(EMULATOR_ADDRESS_SANITIZER)
-  __asan_unpoison_memory_region(arena, ARENA);
-#endif
+  EMULATOR_SHOW(arena, ARENA);
   munmap(arena, ARENA);
   regions.clear();
 }
@@ -116,19 +120,16 @@ size_t threadgroup_bytes() {
 void* threadgroup_array(size_t bytes, size_t element, const char* name, uint line) {
   for (size_t i = device_regions; i < regions.size(); ++i)
     if (regions[i].line == line && !strcmp(regions[i].name, name)) return regions[i].data;
-  if (threadgroup_bytes() + bytes > 32768)
-    stop("threadgroup memory", "%zu bytes with '%s', of 32768", threadgroup_bytes() + bytes, name);
+  size_t sum = threadgroup_bytes() + bytes;
+  if (sum > 32768) stop("threadgroup memory", "%zu bytes with '%s', of 32768", sum, name);
   char* data = arena + arena_used + GAP;
   arena_used += GAP + (bytes + 255) / 256 * 256;
-  if (arena_used + GAP > ARENA) stop("threadgroup memory", "the emulator has no more to give");
-#if defined(EMULATOR_ADDRESS_SANITIZER)
-  __asan_unpoison_memory_region(data, bytes);
-#endif
-  memset(data, FILL, bytes);
-  regions.push_back({data, bytes, element, 2, true, false, name, line, nullptr});
-#if !defined(EMULATOR_ADDRESS_SANITIZER) && !defined(EMULATOR_THREAD_SANITIZER)
-  regions.back().cells.reset(new Cell[bytes / regions.back().cell_bytes() + 1]);
-#endif
+  if (arena_used + GAP > ARENA) stop("threadgroup memory", "more arrays than can be emulated");
+  EMULATOR_SHOW(data, bytes);
+  static const uint nan = ~0u;  // and -1, and an odd pointer
+  for (size_t i = 0; i < bytes; i += sizeof nan)
+    copy(data + i, &nan, bytes - i < sizeof nan ? bytes - i : sizeof nan);
+  watch({data, bytes, element, 2, true, false, name, line, {}});
   return data;
 }
 
@@ -139,132 +140,110 @@ static std::string who(const Stamp& s) {
   return s.group == machine->group ? text : text + " of another threadgroup";
 }
 
-// does a barrier, or the order of one thread's program, lie between `before` and `now`?
-// (which lane serves which element of a matrix is nothing to build on: COLLECTIVE is another thread)
+static bool same_simdgroup(const Stamp& a, const Stamp& b) {
+  return (a.thread & NUMBER) / LANES == (b.thread & NUMBER) / LANES;
+}
+
+// Does a barrier, or the order of one thread's program, lie between `before` and `now`? Which lane
+// serves which element of a matrix is nothing to build on: COLLECTIVE makes another thread of it.
 static bool ordered(const Stamp& before, const Stamp& now) {
   if (before.group != now.group) return false;
   if (before.epoch != now.epoch || !((before.thread ^ now.thread) & ~ATOMICALLY)) return true;
   if (before.thread & SEVERAL) return false;
-  bool together = (before.thread & NUMBER) / LANES == (now.thread & NUMBER) / LANES;
-  return together && before.simd_epoch != now.simd_epoch;
+  return same_simdgroup(before, now) && before.simd_epoch != now.simd_epoch;
 }
 
-static void note_read(Stamp& last, const Stamp& now) {
-  if (last.thread == NOBODY || ordered(last, now)) {
-    last = now;
+// the reads since the last write that a later write may have to be ordered after, as one stamp
+static void add_read(Stamp& reads, const Stamp& now) {
+  if (reads.thread == NOBODY || ordered(reads, now)) {
+    reads = now;
     return;
   }
-  bool together = last.group == now.group && !(last.thread & SEVERAL) &&
-                  (last.thread & NUMBER) / LANES == (now.thread & NUMBER) / LANES &&
-                  last.simd_epoch == now.simd_epoch;
-  uint group = last.group == now.group ? now.group : ANY_GROUP;
-  uint atomically = last.thread & now.thread & ATOMICALLY;
-  last = now;
-  last.group = group;
-  last.thread = (now.thread & NUMBER) | (together ? SEVERAL_LANES : SEVERAL) | atomically;
+  bool close = reads.group == now.group && !(reads.thread & SEVERAL) &&
+               same_simdgroup(reads, now) && reads.simd_epoch == now.simd_epoch;
+  uint group = reads.group == now.group ? now.group : ANY_GROUP;
+  uint atomically = reads.thread & now.thread & ATOMICALLY;
+  reads = now;
+  reads.group = group;
+  reads.thread = (now.thread & NUMBER) | (close ? SEVERAL_LANES : SEVERAL) | atomically;
 }
 
-static void touch_cell(Region& region, size_t index, Cell& cell, const Stamp& now, uint how) {
-  bool writes = how & WRITE, atomic = how & ATOMIC;
-  auto both_atomic = [&](const Stamp& s) { return atomic && (s.thread & ATOMICALLY); };
-  auto report = [&](const Stamp& before, const char* did) {
-    stop("race", "%s[%zu]: %s %s it at %s, %s %s it at %s, and no barrier orders %s memory between", region.name,
-         index * region.cell_bytes() / region.element, who(before).c_str(), did, describe(before.where).c_str(),
+static void touch_cell(Region& region, size_t index, const Stamp& now, bool writes) {
+  Cell& cell = region.cells[index];
+  const size_t element = index * region.cell_bytes() / region.element;
+  if (!writes && cell.write.thread == NOBODY && !region.initialised)
+    stop("uninitialised", "%s reads %s[%zu] at %s, where nothing was written before",
+         who(now).c_str(), region.name, element, describe(now.where).c_str());
+  auto check = [&](const Stamp& before, const char* did) {
+    if (before.thread == NOBODY || ordered(before, now)) return;
+    if (before.thread & now.thread & ATOMICALLY) return;
+    stop("race", "%s %s %s[%zu] at %s, %s %s it at %s, and no barrier orders %s memory between",
+         who(before).c_str(), did, region.name, element, describe(before.where).c_str(),
          who(now).c_str(), writes ? "writes" : "reads", describe(now.where).c_str(),
          region.flag == 1 ? "device" : "threadgroup");
   };
-  if (cell.write.thread == NOBODY && !writes && !region.initialised)
-    stop("uninitialised", "%s[%zu] is read by %s at %s, and was never written", region.name,
-         index * region.cell_bytes() / region.element, who(now).c_str(), describe(now.where).c_str());
-  if (cell.write.thread != NOBODY && !ordered(cell.write, now) && !both_atomic(cell.write))
-    report(cell.write, "wrote");
-  if (!writes) return note_read(cell.read, now);
-  if (cell.read.thread != NOBODY && !ordered(cell.read, now) && !both_atomic(cell.read))
-    report(cell.read, "read");
+  check(cell.write, "wrote");
+  if (!writes) return add_read(cell.read, now);
+  check(cell.read, "read");
   cell.write = now;
   cell.read.thread = NOBODY;
 }
 
 static Region* region_of(const char* place) {
-  auto inside = [&](const Region& r) { return place >= r.data && place < r.data + r.bytes; };
-  if (last_region < regions.size() && inside(regions[last_region])) return &regions[last_region];
+  if (last_region < regions.size() && regions[last_region].has(place))
+    return &regions[last_region];
   for (size_t i = 0; i < regions.size(); ++i)
-    if (inside(regions[i])) return &regions[last_region = i];
+    if (regions[i].has(place)) return &regions[last_region = i];
   return nullptr;
 }
 
-[[noreturn]] static void out_of_bounds(const char* place, size_t bytes, uint how, uint where) {
+[[noreturn]] static void out_of_bounds(const char* place, uint how, uint where) {
   const Region* nearest = nullptr;
-  long distance = 0;
+  size_t distance = ~(size_t)0;
   for (const Region& r : regions) {
-    long d = place < r.data ? r.data - place : place - r.data - (long)r.bytes;
-    if (!nearest || d < distance) nearest = &r, distance = d;
+    size_t d = place < r.data ? (size_t)(r.data - place) : (size_t)(place - r.data) - r.bytes;
+    if (d < distance) nearest = &r, distance = d;
   }
+  const uint thread = machine->current->position.thread_index_in_threadgroup;
   const char* does = how & WRITE ? "writes" : "reads";
-  uint thread = machine->current->position.thread_index_in_threadgroup;
-  if (!nearest || distance > 1 << 26)
-    stop("bounds", "thread %u %s %zu bytes outside of every array at %s", thread, does, bytes, describe(where).c_str());
-  long index = (place - nearest->data) / (long)nearest->element - (place < nearest->data);
-  stop("bounds", "thread %u %s %s[%ld], an array of %zu elements, at %s", thread, does, nearest->name, index,
-       nearest->bytes / nearest->element, describe(where).c_str());
+  if (!nearest)
+    stop("bounds", "thread %u %s what is no array at %s", thread, does, describe(where).c_str());
+  const long bytes = place - nearest->data, size = (long)nearest->element;
+  stop("bounds", "thread %u %s %s[%ld] at %s, an array of %zu", thread, does, nearest->name,
+       bytes < 0 ? (bytes - size + 1) / size : bytes / size, describe(where).c_str(),
+       nearest->bytes / nearest->element);
 }
 
 void touch(const void* address, size_t bytes, uint how, uint where) {
-  Machine* m = machine;
-  if (!m || !m->current) return;
-  const char* place = (const char*)address;
-  if ((size_t)(place - m->current->stack) < STACK) return;
+  if (!machine || !machine->current) return;
+  Fiber& self = *machine->current;
+  char* place = (char*)address;
+  if ((size_t)(place - self.stack) < STACK) return;
   Region* region = region_of(place);
   if (!region) {
     if (place >= code_begin && place < code_end && !(how & WRITE)) return;
-    out_of_bounds(place, bytes, how, where);
+    out_of_bounds(place, how, where);
   }
-  if (place + bytes > region->data + region->bytes) out_of_bounds(region->data + region->bytes, bytes, how, where);
+  if (place + bytes > region->data + region->bytes)
+    out_of_bounds(region->data + region->bytes, how, where);
   if ((how & WRITE) && !region->is_output)
-    stop("input written", "%s[%zu] at %s", region->name, (size_t)(place - region->data) / region->element, describe(where).c_str());
+    stop("input written", "%s[%zu] at %s", region->name,
+         (size_t)(place - region->data) / region->element, describe(where).c_str());
   if (!region->cells) return;
-  Fiber& self = *m->current;
   Stamp now;
-  now.thread = self.position.thread_index_in_threadgroup | (how & (COLLECTIVE | ATOMIC)) * KINDS;
-  now.group = m->group;
-  now.epoch = m->epoch[region->flag];
+  now.thread =
+      self.position.thread_index_in_threadgroup | (how & (COLLECTIVE | ATOMIC)) * KINDS;
+  now.group = machine->group;
+  now.epoch = machine->epoch[region->flag];
   now.simd_epoch = self.simdgroup->epoch[region->flag];
   now.where = where;
-  size_t cell = region->cell_bytes();
-  size_t first = (size_t)(place - region->data) / cell, last = (size_t)(place - region->data + bytes - 1) / cell;
-  for (size_t i = first; i <= last; ++i) touch_cell(*region, i, region->cells[i], now, how);
+  const size_t begin = (size_t)(place - region->data), size = region->cell_bytes();
+  for (size_t i = begin / size; i <= (begin + bytes - 1) / size; ++i)
+    touch_cell(*region, i, now, how & WRITE);
 }
 
-void access(const void* address, size_t bytes, uint how, uint line) { touch(address, bytes, how, line); }
+void access(const void* address, size_t bytes, uint how, uint line) {
+  touch(address, bytes, how, line);
+}
 
 }  // namespace emulator
-
-// What the compiler calls before the accesses of a kernel.
-#if !defined(EMULATOR_ADDRESS_SANITIZER) && !defined(EMULATOR_THREAD_SANITIZER)
-#define WHERE (emulator::ADDRESS | (uint)((char*)__builtin_return_address(0) - emulator::code_begin))
-#define HOOKS(BYTES)                                                                                          \
-  void __tsan_read##BYTES(void* p) { emulator::touch(p, BYTES, emulator::READ, WHERE); }                      \
-  void __tsan_write##BYTES(void* p) { emulator::touch(p, BYTES, emulator::WRITE, WHERE); }                    \
-  void __tsan_unaligned_read##BYTES(void* p) { emulator::touch(p, BYTES, emulator::READ, WHERE); }            \
-  void __tsan_unaligned_write##BYTES(void* p) { emulator::touch(p, BYTES, emulator::WRITE, WHERE); }          \
-  void __tsan_read_write##BYTES(void* p) { emulator::touch(p, BYTES, emulator::READ, WHERE); emulator::touch(p, BYTES, emulator::WRITE, WHERE); } \
-  void __tsan_unaligned_read_write##BYTES(void* p) { emulator::touch(p, BYTES, emulator::READ, WHERE); emulator::touch(p, BYTES, emulator::WRITE, WHERE); }
-extern "C" {
-HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
-void __tsan_read_range(void* p, size_t bytes) { emulator::touch(p, bytes, emulator::READ, WHERE); }
-void __tsan_write_range(void* p, size_t bytes) { emulator::touch(p, bytes, emulator::WRITE, WHERE); }
-void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  emulator::touch(from, bytes, emulator::READ, WHERE);
-  emulator::touch(to, bytes, emulator::WRITE, WHERE);
-  return memcpy(to, from, bytes);
-}
-void* __tsan_memmove(void* to, const void* from, size_t bytes) { return __tsan_memcpy(to, from, bytes); }
-void* __tsan_memset(void* to, int value, size_t bytes) {
-  emulator::touch(to, bytes, emulator::WRITE, WHERE);
-  return memset(to, value, bytes);
-}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-void __tsan_init() {}
-}
-#endif

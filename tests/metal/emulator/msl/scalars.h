@@ -15,7 +15,8 @@ template <class A> struct is_same<A, A> { static constexpr bool value = true; };
 template <class A, class B> constexpr bool is_same_v = is_same<A, B>::value;
 
 template <class T> struct is_integral { static constexpr bool value = false; };
-#define EMULATOR_INTEGRAL(T) template <> struct is_integral<T> { static constexpr bool value = true; };
+#define EMULATOR_INTEGRAL(T) \
+  template <> struct is_integral<T> { static constexpr bool value = true; };
 EMULATOR_INTEGRAL(bool) EMULATOR_INTEGRAL(char) EMULATOR_INTEGRAL(signed char)
 EMULATOR_INTEGRAL(uchar) EMULATOR_INTEGRAL(short) EMULATOR_INTEGRAL(ushort) EMULATOR_INTEGRAL(int)
 EMULATOR_INTEGRAL(uint) EMULATOR_INTEGRAL(long) EMULATOR_INTEGRAL(ulong)
@@ -29,7 +30,7 @@ template <class To, class From> inline To as_type(const From& from) {
 }
 
 struct BfloatBits {
-  static constexpr bool from_float_implicitly = false;
+  static constexpr bool implicit = false;  // whether a float turns into one by itself
   static float widen(ushort bits) { return as_type<float>((uint)bits << 16); }
   static ushort narrow(float value) {
     uint bits = as_type<uint>(value);
@@ -39,7 +40,7 @@ struct BfloatBits {
 };
 
 struct HalfBits {
-  static constexpr bool from_float_implicitly = true;
+  static constexpr bool implicit = true;
   static float widen(ushort bits) {
     uint sign = (uint)(bits & 0x8000) << 16, rest = bits & 0x7fff;
     if (rest >= 0x7c00) return as_type<float>(sign | 0x7f800000u | rest << 13);
@@ -66,9 +67,10 @@ struct HalfBits {
 template <class Bits> struct Small {
   ushort bits;
   Small() = default;
-  template <class U, enable_if_t<Bits::from_float_implicitly && !is_same_v<U, Small>, decltype((float)U())>* = nullptr>
+  template <class U> using If = enable_if_t<!is_same_v<U, Small>, decltype((float)U())>;
+  template <class U, class = If<U>, enable_if_t<Bits::implicit && sizeof(U), int> = 0>
   Small(U value) : bits(Bits::narrow((float)value)) {}
-  template <class U, enable_if_t<!Bits::from_float_implicitly && !is_same_v<U, Small>, decltype((float)U())>* = nullptr>
+  template <class U, class = If<U>, enable_if_t<!Bits::implicit && sizeof(U), int> = 0>
   explicit Small(U value) : bits(Bits::narrow((float)value)) {}
   operator float() const { return Bits::widen(bits); }
   Small operator-() const { Small r; r.bits = bits ^ 0x8000; return r; }
@@ -93,7 +95,12 @@ EMULATOR_ARITHMETIC(+) EMULATOR_ARITHMETIC(-) EMULATOR_ARITHMETIC(*) EMULATOR_AR
 
 typedef Small<BfloatBits> bfloat;
 // the compiler's own half where C++ has one, for its conversions are Metal's
-#if defined(__FLT16_MANT_DIG__) && (defined(__clang__) || __GNUC__ >= 13 || (__GNUC__ >= 12 && defined(__x86_64__)))
+#if defined(__clang__) || __GNUC__ >= 13 || (__GNUC__ == 12 && defined(__x86_64__))
+#define EMULATOR_NATIVE_HALF defined(__FLT16_MANT_DIG__) && !defined(EMULATOR_OWN_HALF)
+#else
+#define EMULATOR_NATIVE_HALF 0
+#endif
+#if EMULATOR_NATIVE_HALF
 typedef _Float16 half;
 #else
 typedef Small<HalfBits> half;

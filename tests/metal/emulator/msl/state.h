@@ -1,16 +1,26 @@
 // What the parts of the emulated GPU know of a launch. Included by them alone, not by kernels.
 #pragma once
-#include <cstdarg>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "fibers.h"
 #include "machine.h"
 
+#if defined(EMULATOR_THREAD_SANITIZER)
+extern "C" void __tsan_acquire(void*);
+extern "C" void __tsan_release(void*);
+#define EMULATOR_RELEASE(fence) __tsan_release(fence)
+#define EMULATOR_ACQUIRE(fence) __tsan_acquire(fence)
+#else
+#define EMULATOR_RELEASE(fence)
+#define EMULATOR_ACQUIRE(fence)
+#endif
+
 namespace emulator {
 
-// An array that a kernel may reach. Launches pass those of device memory; see run.py.
+// An array in device memory; run.py fills in the same structure.
 struct Buffer {
   char* data;
   uint64_t bytes;
@@ -21,6 +31,7 @@ struct Buffer {
   const char* name;
 };
 
+// And this one.
 struct Launch {
   Buffer* buffers;
   uint32_t buffer_count, grid[3], threadgroup[3], order;
@@ -33,9 +44,9 @@ struct Launch {
 enum Status { READY, AT_SIMD_OPERATION, AT_BARRIER, ENDED };
 
 struct Simdgroup {
-  uint first, count;           // its threads
-  uint epoch[3] = {0, 0, 0};   // barriers passed, by memory flag
-  char slots[2][LANES * SLOT]; // what the lanes exchange: written and read in turns
+  uint first, count;            // its threads
+  uint epoch[3] = {0, 0, 0};    // barriers passed, by the flag of the memory that they order
+  char slots[2][LANES * SLOT];  // what the lanes exchange, in turns: one is read, one written
   char fence[2];
 };
 
@@ -47,7 +58,7 @@ struct Fiber {
   char* stack;
   const char* operation = "";
   uint line = 0, flags = 0;  // of the operation that it waits at
-  uint turn = 0, passed = 0, passed_simd = 0;
+  uint turn = 0, barriers = 0, simd_barriers = 0;
 };
 
 struct Machine {
@@ -56,24 +67,41 @@ struct Machine {
   std::vector<Fiber> fibers;
   std::vector<Simdgroup> simdgroups;
   Fiber* current = nullptr;  // the running thread; none while scheduling
-  uint group = 0;            // number of the threadgroup
+  uint group = 0;            // the number of the threadgroup
   uint epoch[3] = {0, 0, 0};
-  char fence[2];
+  char fence[2], beginning, ending;
   bool failed = false;
 
   explicit Machine(size_t threads) : fibers(threads) {}
 };
 extern Machine* machine;
 
+// schedule.cpp: give way until the others have come as far
+void wait(Status status, const char* operation = "", uint line = 0, uint flags = 0);
+
 // memory.cpp
 void open_memory(const Launch& launch);
 void begin_threadgroup();
 void close_memory();
 size_t threadgroup_bytes();
-// `where` is a line of the source, or with ADDRESS set an offset into the machine code
 constexpr uint ADDRESS = 1u << 31;
+// `where` is a line of the source, or with ADDRESS an offset into the machine code
 void touch(const void* address, size_t bytes, uint how, uint where);
-[[noreturn]] void stop(const char* kind, const char* format, ...) __attribute__((format(printf, 2, 3)));
+uint offset_of(const void* code);
+
+// machine.cpp
+[[noreturn]] void stop(const char* kind, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
 std::string describe(uint where);  // a mark that run.py replaces by the line of the source
+
+// TSan takes the C library's memcpy for the running thread's own
+inline void copy(void* to, const void* from, size_t bytes) {
+#if defined(EMULATOR_THREAD_SANITIZER)
+  for (size_t i = 0; i < bytes; ++i)
+    static_cast<volatile char*>(to)[i] = static_cast<const volatile char*>(from)[i];
+#else
+  memcpy(to, from, bytes);
+#endif
+}
 
 }  // namespace emulator

@@ -7,7 +7,7 @@ namespace metal {
 template <class T, int N> struct vec;
 
 inline void check_index(int index, int size) {
-  if (index < 0 || index >= size) emulator::fail("bounds", 0, "a vector has no element of that index");
+  if (index < 0 || index >= size) emulator::fail("bounds", 0, "an index outside of its vector");
 }
 
 // two neighbouring components under one name: v.xy, v.zw
@@ -57,7 +57,8 @@ template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
   vec(T a) : x(a), y(a), z(a), w(a) {}
   vec(T a, T b, T c, T d) : x(a), y(b), z(c), w(d) {}
   vec(vec<T, 2> a, vec<T, 2> b) : x(a.x), y(a.y), z(b.x), w(b.y) {}
-  template <class U> explicit vec(const vec<U, 4>& v) : x((T)v.x), y((T)v.y), z((T)v.z), w((T)v.w) {}
+  template <class U>
+  explicit vec(const vec<U, 4>& v) : x((T)v.x), y((T)v.y), z((T)v.z), w((T)v.w) {}
   T& operator[](int i) { check_index(i, 4); return all[i]; }
   const T& operator[](int i) const { check_index(i, 4); return all[i]; }
 };
