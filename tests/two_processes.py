@@ -1,12 +1,13 @@
 """What each of the two processes does that the tests of distributed training start; imported too.
 
-torchrun gives it a file of jobs: name -> (kind, settings). What came of them goes to
+The launcher gives it a file of jobs: name -> (kind, settings). What came of them goes to
 `process-RANK.json` beside that file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -19,10 +20,10 @@ import numpy as np
 import pytest
 from small_run import run
 
+from mlx_pam import processes
 from mlx_pam.backend import get_backend
 from mlx_pam.config import RECIPES, PAMConfig, SAMConfig, TransformerConfig
 from mlx_pam.errors import MlxPamError
-from mlx_pam.torch import learner
 from mlx_pam.training.metrics import to_json
 from mlx_pam.training.trainer import Trainer
 
@@ -30,11 +31,15 @@ SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size"
 FAMILIES = {"pam": PAMConfig(**SIZES), "sam": SAMConfig(**SIZES)}
 FAMILIES["transformer"] = TransformerConfig(**SIZES)
 RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], clip_norm=0.5)
-SECOND = os.environ.get("RANK") == "1"
+SECOND = processes.rank() == 1
+LEARNERS = {"mlx": "mlx_pam.learner", "torch": "mlx_pam.torch.learner"}
 
 
-def train(patch: pytest.MonkeyPatch, fault: str | None = None, **settings: Any) -> dict[str, Any]:
+def train(
+    patch: pytest.MonkeyPatch, backend: str, fault: str | None = None, **settings: Any
+) -> dict[str, Any]:
     """A run of the tiny model; the second process meets with the fault before its third step."""
+    learner = importlib.import_module(LEARNERS[backend])
     step, loss = Trainer.train_step, learner.summed_loss
 
     def train_step(self: Trainer) -> Any:
@@ -44,20 +49,25 @@ def train(patch: pytest.MonkeyPatch, fault: str | None = None, **settings: Any) 
             if fault == "crash":
                 raise RuntimeError("the second process has a fault")
             if fault == "nan":
-                patch.setattr(learner, "summed_loss", lambda *rows: loss(*rows) * math.nan)
+                patch.setattr(learner, "summed_loss", lambda x, *rest: loss(x * math.nan, *rest))
         return step(self)
 
     patch.setattr(Trainer, "train_step", train_step)
     paths = {name: Path(settings.pop(name)) for name in ("corpus", "out")}
-    return run(**paths, backend="torch", **settings).to_dict()
+    return run(**paths, backend=backend, **settings).to_dict()
 
 
 def learn(
-    patch: pytest.MonkeyPatch, family: str, parallel: str | None = None, dtype: str = "float32"
+    patch: pytest.MonkeyPatch,
+    backend: str,
+    family: str,
+    parallel: str | None = None,
+    dtype: str = "float32",
+    recompute: bool = False,
 ) -> dict[str, Any]:
     """Two updates of two micro-batches; evaluation and decoding between and after them."""
-    backend = get_backend("torch", parallel)
-    learner = backend.Learner(backend.build(FAMILIES[family], seed=3), RECIPE, dtype)
+    backend = get_backend(backend, parallel)
+    learner = backend.Learner(backend.build(FAMILIES[family], seed=3), RECIPE, dtype, recompute)
     decoder = backend.Decoder(learner.model)
     draw = np.random.default_rng(0)
     found: dict[str, list] = {"loss": [], "halfway": [], "norm": [], "evaluation": [], "logits": []}
@@ -80,12 +90,13 @@ KINDS = {"train": train, "learn": learn}
 
 
 def main(jobs: Path) -> None:
-    record = jobs.with_name(f"process-{os.environ['RANK']}.json")
+    record = jobs.with_name(f"process-{processes.rank()}.json")
+    backend = {"mlx.launch": "mlx", "torchrun": "torch"}[processes.started_by()]
     outcomes = {}
     for name, (kind, settings) in json.loads(jobs.read_text("utf-8")).items():
         with pytest.MonkeyPatch.context() as patch:
             try:
-                outcomes[name] = KINDS[kind](patch, **settings)
+                outcomes[name] = KINDS[kind](patch, backend, **settings)
             except MlxPamError as error:
                 outcomes[name] = {"error": f"{type(error).__name__}: {error}"}
         record.write_text(to_json(outcomes), encoding="utf-8")
