@@ -22,8 +22,8 @@ from mlx_pam.decoder_state import state_shapes
 from mlx_pam.ops.retrieval import retrieve
 
 VIEWS = {
-    "Broadcast", "ExpandDims", "Flatten", "Reshape", "Slice", "Split", "Squeeze", "StopGradient",
-    "Transpose", "Unflatten",
+    "Broadcast", "CustomTransforms", "ExpandDims", "Flatten", "Reshape", "Slice", "Split",
+    "Squeeze", "StopGradient", "Transpose", "Unflatten",
 }  # fmt: skip
 NODE = re.compile(r'(\w+) \[label ?= ?"(\w+)"')
 

@@ -27,6 +27,14 @@ def test_views_are_free_and_a_concatenation_copies_each_input() -> None:
     assert dispatches.count(lambda x: [mx.concatenate([x, x.T.reshape(2, 3), x])], x) == 3
 
 
+def test_a_function_with_gradients_of_its_own_is_counted_by_what_is_in_it() -> None:
+    @mx.custom_function
+    def product(x: mx.array, y: mx.array) -> mx.array:
+        return x @ y
+
+    assert dispatches.count(lambda x: [product(x, x)], mx.ones((4, 4))) == 1
+
+
 def test_pointwise_work_is_one_kernel() -> None:
     assert dispatches.count(lambda x: [mx.exp(x * x + 1) * x], mx.ones((4, 4))) == 1
 
