@@ -61,12 +61,18 @@ CHIPS = [
 BY_WORD = {chip.word: chip for chip in CHIPS}
 
 
-def this_chip() -> Chip | None:
-    """The chip of this machine with the cores that it has; None where it is not in the table."""
+def cores_here() -> int | None:
+    """GPU cores of this Mac; None elsewhere, or if the system does not say."""
     if platform.system() != "Darwin":
         return None
-    brand = _output("sysctl", "-n", "machdep.cpu.brand_string")
-    return identify(brand, gpu_cores(_output("ioreg", "-rc", "AGXAccelerator", "-d", "1")))
+    return gpu_cores(_output("ioreg", "-rc", "AGXAccelerator", "-d", "1"))
+
+
+def this_chip() -> Chip | None:
+    """The chip of this Mac with the cores that it has; None where it is not in the table."""
+    if platform.system() != "Darwin":
+        return None
+    return identify(_output("sysctl", "-n", "machdep.cpu.brand_string"), cores_here())
 
 
 def identify(brand: str, cores: int | None) -> Chip | None:

@@ -34,8 +34,8 @@ def show(record: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_rates(record: Mapping[str, Any], console: Console) -> None:
-    machine, gpu = record["machine"], record["gpu"]
-    cores = f", {gpu['cores']} GPU cores" if gpu else ""
+    machine, cores = record["machine"], record["gpu_cores"]
+    cores = f", {cores} GPU cores" if cores else ""
     lines = [f"{machine['cpu']}{cores}, {machine['memory_bytes'] / 2**30:.0f} GiB"]
     found = {_name(row): row["median"] for row in record["rows"] if _is_probe(row)}
     lines.append("measured: " + ", ".join(_rate(*item) for item in found.items()))

@@ -64,8 +64,8 @@ def of_retrieval(form: str, time: int, backward: bool, d: int = 16) -> int:
 
 @functools.cache
 def of_a_token(config: ModelConfig) -> int:
-    """Of one decoded token; a small width serves, for the graph depends on the depth alone."""
-    small = dataclasses.replace(config, dim=8, num_heads=2, head_dim=4, vocab_size=16)
+    """Of one decoded token; small sizes serve, for the graph depends on the depth alone."""
+    small = dataclasses.replace(config, dim=64, num_heads=2, head_dim=16, vocab_size=64)
     model = get_backend("mlx").build(small)
     memories = [mx.zeros(shape) for shape in state_shapes(small, 1, 1).values()]
 

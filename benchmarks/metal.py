@@ -123,13 +123,12 @@ def measure(config: BenchConfig, tell: Callable[[str], None]) -> dict[str, Any]:
         )  # fmt: skip
         rows += group
         found |= summary.variants(outcomes)
-    here = chips.this_chip()
-    chip = chips.BY_WORD.get(config.chip) or (here if config.chip == "auto" else None)
+    chip = chips.this_chip() if config.chip == "auto" else chips.BY_WORD.get(config.chip)
     rates = {dtype: _rates(chip, found, dtype) for dtype in DTYPES}
     return {
         "benchmark": "mlx_pam bench",
         **about,
-        "gpu": here and dataclasses.asdict(here),
+        "gpu_cores": chips.cores_here(),
         "settings": {
             **dataclasses.asdict(config), "json": None, "rounds": rounds, "seconds": seconds
         },

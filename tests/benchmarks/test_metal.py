@@ -176,7 +176,7 @@ def test_a_decoded_token_is_predicted_from_its_bytes_and_kernels() -> None:
 def page(rows: list[dict], rates: dict) -> str:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     machine = {"cpu": "Apple M4 Max", "memory_bytes": 64 << 30}
-    record = {"machine": machine, "gpu": {"cores": 40}, "rows": rows, "MODEL": {"rates": rates}}
+    record = {"machine": machine, "gpu_cores": 40, "rows": rows, "MODEL": {"rates": rates}}
     comparison.show(record, console)
     return console.export_text()
 
