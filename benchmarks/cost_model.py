@@ -224,6 +224,11 @@ def decode(config: ModelConfig, context: int, kernels: float) -> list[Part]:
     return [Part("weights", products, weights, kernels), memory]
 
 
+def decode_kernels(config: MemoryConfig) -> int:
+    """Kernels of a token where the whole step runs in our own, as `models.decode` has them."""
+    return 5 * config.num_layers + 3
+
+
 def training(
     config: MemoryConfig, form: str, batch: int, time: int, chunk: int, number: int = FLOAT32
 ) -> list[Part]:

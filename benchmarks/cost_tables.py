@@ -46,36 +46,50 @@ def parts_table(title: str, parts: Iterable[Part], rates: Rates) -> Table:
 
 def operator_table(scale: str, dtype: str, tokens: int, rates: Rates) -> Table:
     """Milliseconds of a call, by window and form, forward and with gradients."""
-    heads = PRESETS["pam"][scale]
     table = _table(f"operator, {scale}, {dtype}: ms", "T", "batch", "pass", *FORMS)
     for time in LENGTHS:
         batch = max(1, tokens // time)
-        shape = Shape(batch, time, heads.num_heads, heads.head_dim, NUMBERS[dtype])
         for backward, name in ((False, "forward"), (True, "with gradients")):
-            cells = []
-            for form in FORMS:
-                chunk = chunk_of(form, heads.head_dim)
-                parts = cost_model.operator(form, shape, chunk, backward)
-                cells.append(f"{1e3 * cost_model.seconds(parts, rates):.3g}")
+            cells = [call(form, scale, dtype, batch, time, backward, rates) for form in FORMS]
             table.add_row(str(time), str(batch), name, *cells)
     return table
 
 
+def call(
+    form: str, scale: str, dtype: str, batch: int, time: int, backward: bool, rates: Rates
+) -> str:
+    """Milliseconds of one call of the operator."""
+    heads = PRESETS["pam"][scale]
+    shape = Shape(batch, time, heads.num_heads, heads.head_dim, NUMBERS[dtype])
+    chunk = chunk_of(form, heads.head_dim)
+    return milliseconds(cost_model.operator(form, shape, chunk, backward), rates)
+
+
 def decode_table(scale: str, rates: Rates) -> Table:
-    """Milliseconds of a token, by context, its kernels counted in the graph that MLX has here."""
+    """Milliseconds of a token by context, its kernels counted in the graph that MLX has here."""
     from mlx_pam.benchmarks import dispatches
 
-    models = {family: PRESETS[family][scale] for family in ("pam", "transformer")}
-    kernels = {family: dispatches.of_a_token(config) for family, config in models.items()}
-    names = [f"{family}, {kernels[family]} kernels" for family in models]
+    pam, transformer = (PRESETS[family][scale] for family in ("pam", "transformer"))
+    columns = [
+        ("PAM in kernels", pam, cost_model.decode_kernels(pam)),
+        ("PAM here", pam, dispatches.of_a_token(pam)),
+        ("transformer", transformer, dispatches.of_a_token(transformer)),
+    ]
+    names = [f"{name}, {kernels} kernels" for name, _, kernels in columns]
     table = _table(f"a decoded token, {scale}, float32: ms", "context", *names)
     for context in CONTEXTS:
-        cells = []
-        for family, config in models.items():
-            parts = cost_model.decode(config, context, kernels[family])
-            cells.append(f"{1e3 * cost_model.seconds(parts, rates):.3g}")
+        cells = [
+            milliseconds(cost_model.decode(config, context, kernels), rates)
+            for _, config, kernels in columns
+        ]
         table.add_row(f"{context:,}", *cells)
     return table
+
+
+def milliseconds(parts: Iterable[Part], rates: Rates) -> str:
+    """What the model says, in three digits."""
+    value = 1e3 * cost_model.seconds(parts, rates)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _table(title: str, *columns: str) -> Table:

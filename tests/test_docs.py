@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlx_pam.benchmarks import chips, cost_model, cost_tables
 from mlx_pam.config import PRESETS
 from mlx_pam.decoder_state import state_shapes
 
@@ -62,6 +63,32 @@ def test_the_table_of_states_and_caches_is_of_the_models() -> None:
             )
         },
     }
+
+
+def tables(page: str, first: str) -> list[list[str]]:
+    """Cells of the table whose head begins with this word."""
+    text = (DOCS / page).read_text("utf-8")
+    body = text[text.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
+
+
+def test_what_the_cost_model_is_said_to_predict_it_predicts() -> None:
+    rates = cost_model.published(chips.BY_WORD["m4-max"])
+    for time, *cells in tables("cost_model.md", "T"):
+        assert cells == [
+            cost_tables.call(form, "100m", "float32", 8192 // int(time), int(time), both, rates)
+            for both in (False, True)
+            for form in cost_tables.FORMS
+        ]
+    pam, transformer = (PRESETS[family]["100m"] for family in ("pam", "transformer"))
+    for context, *cells in tables("cost_model.md", "context"):
+        assert cells == [
+            cost_tables.milliseconds(cost_model.decode(config, int(context), kernels), rates)
+            for config, kernels in (
+                (pam, cost_model.decode_kernels(pam)),
+                (transformer, 421),
+            )
+        ]
 
 
 @pytest.mark.slow
