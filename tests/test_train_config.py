@@ -81,6 +81,8 @@ def test_documents_reset_a_memory_at_the_end_of_text_token():
         ("/texts/my book.txt", "runs/pam-5m-my-book"),
         ("texts/", "runs/pam-5m-texts"),
         ("..", "runs/pam-5m-data"),
+        ("texts/pages.jsonl.gz", "runs/pam-5m-pages"),
+        ("sample*0.3,hf:owner/name*.7,my/a b.txt*1", "runs/pam-5m-sample+owner-name+a-b"),
     ],
 )
 def test_run_folder_is_named_after_model_scale_and_data(data, folder):

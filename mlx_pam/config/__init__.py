@@ -3,6 +3,7 @@
 The command line, the records in checkpoints and the documentation come from these dataclasses.
 """
 
+from mlx_pam.config.mixture import Share, shares
 from mlx_pam.config.model import (
     CONFIGS,
     FORMAT_VERSION,
@@ -37,6 +38,7 @@ __all__ = [
     "Recipe",
     "SAMConfig",
     "Scale",
+    "Share",
     "TrainConfig",
     "TransformerConfig",
     "from_settings",
@@ -45,4 +47,5 @@ __all__ = [
     "require_choice",
     "require_count",
     "require_range",
+    "shares",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from mlx_pam.config.mixture import shares
 from mlx_pam.config.model import (
     GPT2_END_OF_TEXT,
     PRESETS,
@@ -102,7 +103,8 @@ class TrainConfig:
     reset_at_documents: bool = False
     """Make the memory of pam and sam forget, at each end-of-text token, all that came before."""
     data: str = "sample"
-    """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a .txt file or a folder."""
+    """sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a file or a folder; or a mixture of
+    such by weight, as in "sample*0.3,my/folder*0.7"."""
     out: Path | None = None
     """Run folder; by default runs/MODEL-SCALE-DATA."""
     steps: int | None = None
@@ -178,6 +180,7 @@ class TrainConfig:
         require(either, "overwrite", "off with resume, which goes on with the run", self.overwrite)
         text = isinstance(self.data, str) and self.data.strip()
         require(bool(text), "data", "the name of a corpus", self.data)
+        shares(self.data)
         for name in ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens", "max_skips"):
             require_count(name, getattr(self, name))
         for name in ("eval_every", "save_every", "sample_every", "seed"):
@@ -202,11 +205,8 @@ class TrainConfig:
         """Where checkpoints, log and samples go."""
         if self.out is not None:
             return Path(self.out)
-        name = re.sub(r"\.txt$", "", self.data.removeprefix("hf:").rstrip("/"))
-        if not self.data.startswith("hf:"):
-            name = Path(name).name
-        slug = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
-        return Path("runs") / f"{self.model}-{self.scale}-{slug}"
+        names = "+".join(_folder_name(share.name) for share in shares(self.data))
+        return Path("runs") / f"{self.model}-{self.scale}-{names[:100]}"
 
     @property
     def windows_per_step(self) -> int:
@@ -261,3 +261,12 @@ class TrainConfig:
                 words.append("--" + field.name.replace("_", "-"))
                 words.extend([] if one is True else [str(one)])
         return shlex.join(words)
+
+
+def _folder_name(corpus: str) -> str:
+    """The name of a corpus as a part of a folder's."""
+    name = corpus.removeprefix("hf:").rstrip("/")
+    name = re.sub(r"\.(txt|jsonl|parquet)(\.gz|\.zst)?$", "", name)
+    if not corpus.startswith("hf:"):
+        name = Path(name).name
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"

@@ -20,6 +20,7 @@ import numpy as np
 
 from mlx_pam.cache import cache_folder
 from mlx_pam.data import wikitext
+from mlx_pam.data.batches import StoredWindows
 from mlx_pam.data.files import readable
 from mlx_pam.data.hub import HubText
 from mlx_pam.data.source import Source, Split, local, sample
@@ -45,6 +46,15 @@ class Corpus:
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray | None = None
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of each split."""
+        return {split: len(self.split(split)) for split in self.bytes}
+
+    def windows(self, seq_len: int, seed: int, part: int) -> StoredWindows:
+        """Its windows to train on, as a part of a mixture."""
+        return StoredWindows(self.train, seq_len, seed, part)
 
     def split(self, name: str) -> np.ndarray:
         """The tokens of a split by name."""

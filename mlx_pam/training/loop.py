@@ -141,24 +141,39 @@ class Session:
         self.display.step(record)
 
     def _evaluate(self) -> None:
-        loss = split_loss(
-            self.trainer.learner,
-            self.plan.corpus.validation,
-            self.config.seq_len,
-            self.config.batch_size,
-            progress=lambda done, count: self.display.busy(f"validating {done:,}/{count:,} tokens"),
-            interrupted=self._interrupted,
-        )
-        if loss is None:
+        losses = self._validation_losses()
+        if losses is None:
             return
+        loss = self.plan.corpus.mean_loss(losses)
         self.validation_loss = loss
+        parts = losses if len(losses) > 1 else {}
+        figures = {"loss": loss, "perplexity": perplexity(loss)}
         self.log.write(
-            "evaluation", self._at_step() | {"loss": loss, "perplexity": perplexity(loss)}
+            "evaluation", self._at_step() | figures | ({"parts": parts} if parts else {})
         )
         self.display.say(
             f"step {self.trainer.step:,}: validation loss {loss:.4f}, "
             f"perplexity {perplexity(loss):,.2f}"
+            + "".join(f" · {label} {part:.4f}" for label, part in parts.items())
         )
+
+    def _validation_losses(self) -> dict[str, float] | None:
+        """The loss on the validation split of each part of the data; None if interrupted."""
+        losses = {}
+        for part in self.plan.corpus.parts:
+            losses[part.label] = split_loss(
+                self.trainer.learner,
+                part.corpus.validation,
+                self.config.seq_len,
+                self.config.batch_size,
+                progress=lambda done, all_: self.display.busy(
+                    f"validating {done:,}/{all_:,} tokens"
+                ),
+                interrupted=self._interrupted,
+            )
+            if losses[part.label] is None:
+                return None
+        return losses
 
     def _sample(self) -> None:
         self.display.busy("writing a sample")

@@ -11,8 +11,8 @@ from rich.filesize import decimal
 
 from mlx_pam import checkpoint, processes
 from mlx_pam.config import ModelConfig, Recipe, TrainConfig, require
-from mlx_pam.data.batches import Batches, require_tokens
-from mlx_pam.data.corpus import Corpus, load_corpus
+from mlx_pam.data.batches import Batches
+from mlx_pam.data.mixture import Mixture, load_mixture
 from mlx_pam.data.tokenizer import Tokenizer, gpt2
 from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import parameter_count
@@ -25,7 +25,7 @@ class Plan:
     config: TrainConfig
     model: ModelConfig
     tokenizer: Tokenizer
-    corpus: Corpus
+    corpus: Mixture
     steps: int
     recipe: Recipe
     parameters: int
@@ -47,7 +47,7 @@ class Plan:
 
     def batches(self) -> Batches:
         config = self.config
-        return Batches(self.corpus.train, config.seq_len, config.batch_size, config.seed)
+        return self.corpus.batches(config.seq_len, config.batch_size, config.seed)
 
     def require_disk(self) -> None:
         """Raise `ConfigError` unless the disk has room for the checkpoints that are yet to come."""
@@ -65,7 +65,7 @@ class Plan:
         return {
             "model": self.model.to_dict(),
             "parameters": self.parameters,
-            "tokens": {name: len(self.corpus.split(name)) for name in self.corpus.bytes},
+            "tokens": self.corpus.tokens,
             "steps": self.steps,
             "tokens_per_step": self.config.tokens_per_step,
             "recipe": asdict(self.recipe),
@@ -77,14 +77,15 @@ class Plan:
         """The lines that open a run."""
         c, r = self.config, self.recipe
         m = self.model
-        tokens = (f"{name} {len(self.corpus.split(name)):,}" for name in self.corpus.bytes)
-        epochs = self.steps * c.windows_per_step / self.windows_per_epoch
+        windows = self.steps * c.windows_per_step
+        data = self.corpus.describe(self.batches(), windows)
+        epochs = windows / self.windows_per_epoch
         free = _free_disk(c.run_folder)
         lines = {
             "backend": backend,
             "model": f"{m.model_type}, width {m.dim}, {m.num_layers} layers, {m.num_heads} heads "
             f"of {m.head_dim}: {self.parameters:,} parameters",
-            "data": f"{self.corpus.description}; tokens: {', '.join(tokens)}",
+            "data": "\n         ".join(data),
             "steps": f"{self.steps:,} ({epochs:.3g} epochs) of {c.tokens_per_step:,} tokens: "
             f"{c.accumulate} x {c.batch_size} windows of {c.seq_len}",
             "recipe": f"{r.name}: peak learning rate {r.peak_lr:g}, warm-up {r.warmup_steps}, "
@@ -111,10 +112,10 @@ def make_plan(config: TrainConfig, model: ModelConfig | None = None) -> Plan:
         f"at least {tokenizer.vocab_size}, the tokenizer's",
         model.vocab_size,
     )
-    corpus = load_corpus(config.data, tokenizer)
-    require_tokens(corpus, config.seq_len)
-    batches = Batches(corpus.train, config.seq_len, config.batch_size, config.seed)
-    steps = config.schedule_steps(batches.windows_per_epoch)
+    corpus = load_mixture(config.data, tokenizer)
+    corpus.require(config.seq_len)
+    batches = corpus.batches(config.seq_len, config.batch_size, config.seed)
+    steps = config.schedule_steps(batches.per_epoch)
     return Plan(
         config=config,
         model=model,
@@ -123,7 +124,7 @@ def make_plan(config: TrainConfig, model: ModelConfig | None = None) -> Plan:
         steps=steps,
         recipe=config.resolved_recipe(steps),
         parameters=parameter_count(model),
-        windows_per_epoch=batches.windows_per_epoch,
+        windows_per_epoch=batches.per_epoch,
     )
 
 

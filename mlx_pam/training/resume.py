@@ -48,8 +48,7 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
     must_agree = {
         **_pairs(start.config.to_dict(), plan.model.to_dict()),
         "tokenizer": (saved["data"]["tokenizer_fingerprint"], plan.tokenizer.fingerprint),
-        "data": (saved["data"]["name"], plan.corpus.name),
-        "data fingerprint": (saved["data"]["fingerprint"], plan.corpus.fingerprint),
+        **plan.corpus.agreement(saved["data"]),
         "seq_len": (saved["config"]["seq_len"], config.seq_len),
         "seed": (saved["config"]["seed"], config.seed),
     }

@@ -55,7 +55,7 @@ class Trainer:
             self.learner.restore(start.weights, start.optimizer)
             self.step = start.training["step"]
             self.elapsed = start.training["elapsed"]
-            self.batches.cursor = start.training["data"]["cursor"]
+            self.batches.restore(start.training["data"])
         self.saved_step = self.step
 
     @property
@@ -64,9 +64,7 @@ class Trainer:
 
     def measure(self) -> float:
         """Seconds that a step will take, from one micro-batch whose gradient is thrown away."""
-        cursor = self.batches.cursor
-        batch = self.batches.next()
-        self.batches.cursor = cursor
+        batch = self.batches.peek()
         for _ in range(2):  # the first compiles
             began = time.perf_counter()
             self.learner.gradient(batch, self.plan.config.tokens_per_step)
@@ -131,10 +129,9 @@ class Trainer:
             "tokens": self.tokens,
             "elapsed": self.elapsed,
             "data": {
-                "name": plan.corpus.name,
-                "fingerprint": plan.corpus.fingerprint,
+                **plan.corpus.record(),
                 "tokenizer_fingerprint": plan.tokenizer.fingerprint,
-                "cursor": self.batches.cursor,
+                **self.batches.state(),
             },
             "tokenizer": plan.tokenizer.name,
             "backend": self.backend.name,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_pam.data.batches import Batches, require_tokens, validation_batches
+from mlx_pam.data.batches import Batches, StoredWindows, require_tokens, validation_batches
 from mlx_pam.data.corpus import Corpus
 from mlx_pam.errors import ConfigError, DataError
 
@@ -25,11 +25,15 @@ def tokens(length: int) -> np.ndarray:
     return np.arange(length, dtype=np.uint16)
 
 
+def stored(tokens: np.ndarray, seq_len: int, batch_size: int, seed: int) -> Batches:
+    """Batches of one corpus."""
+    return Batches([StoredWindows(tokens, seq_len, seed)], [1], batch_size)
+
+
 def epoch(length: int, seq_len: int, seed: int, number: int) -> np.ndarray:
     """The first token of every window of an epoch."""
-    batches = Batches(tokens(length), seq_len, 1, seed)
-    batches.cursor = number * batches.windows_per_epoch
-    return np.array([batches.next()[0, 0] for _ in range(batches.windows_per_epoch)])
+    windows = StoredWindows(tokens(length), seq_len, seed)
+    return windows.take(number * windows.per_epoch, windows.per_epoch)[:, 0]
 
 
 @given(**SIZES, seed=st.integers(0, 2**64), cursor=st.integers(0, 500))
@@ -38,10 +42,10 @@ def test_batch_is_windows_of_consecutive_tokens(
 ) -> None:
     if length <= seq_len:
         with pytest.raises(DataError, match=f"at least {seq_len + 1}, a window, got {length}"):
-            Batches(tokens(length), seq_len, batch_size, seed)
+            stored(tokens(length), seq_len, batch_size, seed)
         return
-    batches = Batches(tokens(length), seq_len, batch_size, seed)
-    batches.cursor = cursor
+    batches = stored(tokens(length), seq_len, batch_size, seed)
+    batches.restore({"cursor": cursor})
     batch = batches.next()
     assert batch.shape == (batch_size, seq_len + 1)
     assert batch.dtype == np.int32
@@ -51,20 +55,30 @@ def test_batch_is_windows_of_consecutive_tokens(
 
 
 def test_cursor_alone_continues_the_stream_across_epochs() -> None:
-    whole = Batches(tokens(100), 8, 5, seed=3)
+    whole = stored(tokens(100), 8, 5, seed=3)
     stream = [whole.next() for _ in range(12)]
-    assert whole.windows_per_epoch == 12
-    resumed = Batches(tokens(100), 8, 5, seed=3)
+    assert whole.per_epoch == 12
+    resumed = stored(tokens(100), 8, 5, seed=3)
     for step in (7, 2, 11):  # in any order: nothing but the cursor is carried
-        resumed.cursor = 5 * step
+        resumed.restore({"cursor": 5 * step})
         np.testing.assert_array_equal(resumed.next(), stream[step])
+        assert resumed.state() == {"cursor": 5 * (step + 1)}
+
+
+def test_looking_at_the_next_batch_does_not_take_it() -> None:
+    batches = stored(tokens(100), 8, 5, seed=3)
+    looked = batches.peek()
+    assert batches.cursor == 0
+    np.testing.assert_array_equal(batches.next(), looked)
+    assert batches.cursor == 5
+    assert not np.array_equal(batches.next(), looked)
 
 
 def test_windows_do_not_depend_on_the_batch_size() -> None:
     streams = [
         np.concatenate([batches.next() for _ in range(60 // size)])
         for size in (1, 3, 4, 5)
-        for batches in [Batches(tokens(100), 8, size, seed=3)]
+        for batches in [stored(tokens(100), 8, size, seed=3)]
     ]
     for stream in streams[1:]:
         np.testing.assert_array_equal(stream, streams[0])
@@ -95,7 +109,7 @@ def test_order_is_the_same_in_every_version() -> None:
 def test_batches_of_a_memory_map_are_arrays_in_memory(tmp_path: Path) -> None:
     tokens(50).tofile(tmp_path / "a.bin")
     mapped = np.memmap(tmp_path / "a.bin", np.uint16, "r")
-    assert type(Batches(mapped, 8, 2, 0).next()) is np.ndarray
+    assert type(stored(mapped, 8, 2, 0).next()) is np.ndarray
     assert all(type(array) is np.ndarray for array in next(validation_batches(mapped, 8, 2)))
 
 
@@ -141,4 +155,4 @@ def test_only_the_splits_that_are_used_must_be_long() -> None:
 @pytest.mark.parametrize("bad", [{"seq_len": 0}, {"batch_size": 0}, {"seed": -1}])
 def test_impossible_sizes_are_named(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
-        Batches(tokens(50), **{"seq_len": 8, "batch_size": 2, "seed": 0} | bad)
+        stored(tokens(50), **{"seq_len": 8, "batch_size": 2, "seed": 0} | bad)

@@ -1,0 +1,115 @@
+"""The data of a run: one corpus, or several that take turns by their weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlx_pam.config import shares
+from mlx_pam.data.batches import Batches, require_tokens
+from mlx_pam.data.corpus import Corpus, load_corpus
+from mlx_pam.data.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Part:
+    """A corpus of a mixture."""
+
+    label: str
+    """What tells it from the others."""
+    weight: int
+    corpus: Corpus
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The corpora of a run; a run on one corpus is a mixture of one."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        if len(self.parts) == 1:
+            return self.parts[0].corpus.name
+        return " + ".join(f"{part.weight} {part.corpus.name}" for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest over all that decides the tokens: texts, tokenizer, settings, weights."""
+        if len(self.parts) == 1:
+            return self.parts[0].corpus.fingerprint
+        facts = [[part.weight, part.corpus.fingerprint] for part in self.parts]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of each split, of all parts together."""
+        counts: dict[str, int] = {}
+        for part in self.parts:
+            for split, count in part.corpus.tokens.items():
+                counts[split] = counts.get(split, 0) + count
+        return counts
+
+    def share(self, part: Part) -> float:
+        """The share of the windows that a part gives."""
+        return part.weight / sum(part.weight for part in self.parts)
+
+    def require(self, seq_len: int) -> None:
+        """Raise a `DataError` unless every part has a window to train on and one to validate on."""
+        for part in self.parts:
+            require_tokens(part.corpus, seq_len)
+
+    def batches(self, seq_len: int, batch_size: int, seed: int) -> Batches:
+        """Training batches, without end."""
+        windows = [
+            part.corpus.windows(seq_len, seed, number) for number, part in enumerate(self.parts)
+        ]
+        return Batches(windows, [part.weight for part in self.parts], batch_size)
+
+    def mean_loss(self, losses: Mapping[str, float]) -> float:
+        """The parts' losses, by label, weighted by their shares."""
+        return sum(self.share(part) * losses[part.label] for part in self.parts)
+
+    def describe(self, batches: Batches, windows: int) -> list[str]:
+        """Lines on the data of a run of so many windows."""
+        told = [
+            f"{part.corpus.description}; tokens: "
+            + ", ".join(f"{split} {count:,}" for split, count in part.corpus.tokens.items())
+            for part in self.parts
+        ]
+        if len(told) == 1:
+            return told
+        lines = [f"{len(told)} corpora take turns"]
+        for part, text, epochs in zip(self.parts, told, batches.epochs(windows), strict=True):
+            lines.append(f"{100 * self.share(part):.4g}% {part.label}: {text}; {epochs:.3g} epochs")
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """What a checkpoint holds of the data, for `agreement`."""
+        parts = [[part.corpus.name, part.weight, part.corpus.fingerprint] for part in self.parts]
+        found = {"name": self.name, "fingerprint": self.fingerprint}
+        return found | {"parts": parts} if len(parts) > 1 else found
+
+    def agreement(self, saved: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """What must be as it was for a run to go on: name -> (then, now)."""
+        pairs = {"data": (saved["name"], self.name)}
+        if saved["name"] == self.name:
+            for (name, _, then), part in zip(saved.get("parts", []), self.parts, strict=False):
+                pairs[f"data fingerprint of {name}"] = (then, part.corpus.fingerprint)
+        return pairs | {"data fingerprint": (saved["fingerprint"], self.fingerprint)}
+
+
+def load_mixture(data: str, tokenizer: Tokenizer) -> Mixture:
+    """The corpora that `TrainConfig.data` names, see `mlx_pam.config.shares`."""
+    found = shares(data)
+    corpora = [load_corpus(share.name, tokenizer) for share in found]
+    names = [corpus.name for corpus in corpora]
+    return Mixture(
+        tuple(
+            Part(corpus.name if names.count(corpus.name) == 1 else share.name, share.weight, corpus)
+            for share, corpus in zip(found, corpora, strict=True)
+        )
+    )
