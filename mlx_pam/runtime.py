@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 
 import mlx.core as mx
@@ -19,6 +19,7 @@ from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.learner import Learner
 from mlx_pam.models import Model
 from mlx_pam.models import build as build_model
+from mlx_pam.models.decode import next_logits
 from mlx_pam.ops.compiling import can_compile
 from mlx_pam.ops.retrieval import FORMS, retrieve
 from mlx_pam.parameters import initial_weights
@@ -30,11 +31,7 @@ COMPILED_FROM = 1000  # tokens to come
 def _step_function(model: Model, tokens: int) -> Callable:
     """One token through the model, compiled where about so many tokens earn it back."""
 
-    def step(ids: mx.array, phases: mx.array, memories: list[mx.array]):
-        hidden, memories = model.hidden(ids, phases, memories)
-        x, table = model.embedding.head(hidden[:, -1])
-        return (x @ table.T).astype(mx.float32), memories
-
+    step = partial(next_logits, model)
     worth_it = mx.default_device() == mx.gpu or tokens >= COMPILED_FROM  # seconds on a CPU
     return mx.compile(step, inputs=model.state) if worth_it and can_compile() else step
 

@@ -59,8 +59,7 @@ def retrieve(
     run here, or shapes that do not fit.
     """
     _check_shapes(q, k, v, log_decay, state)
-    if form == "auto":
-        form = os.environ.get("MLX_PAM_FORM") or "auto"
+    form = wanted_form(form)
     if form == "auto":
         form = _best_form(q, k, v)
     if form not in NAMES:
@@ -71,6 +70,11 @@ def retrieve(
         state = mx.zeros((batch, heads, *planes, d, d), mx.float32)
     function = metal.fused if form == "fused" else FORMS[form]
     return function(q, k, v, log_decay.astype(mx.float32), state.astype(mx.float32))
+
+
+def wanted_form(form: str = "auto") -> str:
+    """The argument's, else that of MLX_PAM_FORM in the environment, else "auto"."""
+    return (os.environ.get("MLX_PAM_FORM") or form) if form == "auto" else form
 
 
 def _best_form(q, k, v) -> str:

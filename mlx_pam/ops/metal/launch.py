@@ -57,19 +57,19 @@ def text(name: str) -> str:
 
 
 @functools.cache
-def build(name: str) -> Any:
-    """A kernel of `SIGNATURES`, once a process; MLX compiles it for each set of constants.
+def build(name: str, signature: Signature | None = None, header: str = "tiles") -> Any:
+    """A kernel, of `SIGNATURES` or not, once a process; MLX compiles it for each set of constants.
 
     It takes arrays in rows without gaps: MLX copies those that lie otherwise. The layers make none
     such, and a kernel that read through strides would read every number of the others slower.
     """
-    signature = SIGNATURES[name]
+    signature = signature or SIGNATURES[name]
     return mx.fast.metal_kernel(
         name=f"mlx_pam_{name}",
         input_names=list(signature.inputs),
         output_names=list(signature.outputs),
         source=text(name),
-        header=text("tiles"),
+        header=text(header),
     )
 
 
