@@ -16,6 +16,7 @@ from mlx_pam.config import PRESETS
 # forward, and with gradients; MLX's own count, uncompiled, at T = 2048.
 SQUARE_BYTES = {False: 36, True: 80}
 SHARE_OF_MEMORY = 0.6
+BLOCK = 1 << 16  # random numbers, repeated
 LARGE = 1 << 30  # bytes from which a step is long enough to be waited for
 
 
@@ -40,13 +41,11 @@ class Operator(Library):
         self._tokens = batch_size * seq_len
         rows = (batch_size, seq_len, self._heads, 2, self._d)
         states = (batch_size, self._heads, 2, self._d, self._d)
-        rng = np.random.default_rng(0)
-        q, k, v, dy = (rng.standard_normal(rows, np.float32) for _ in range(4))
-        state, dstate = (rng.standard_normal(states, np.float32) for _ in range(2))
-        log_decay = -rng.exponential(0.02, rows[:3]).astype(np.float32)
-        inputs = [self.array(x, dtype) for x in (q * self._d**-0.5, k, v)]
-        inputs += [self.array(log_decay), self.array(state)]
-        cotangents = [self.array(dy, dtype), self.array(dstate)]
+        numbers = np.random.default_rng(0).standard_normal((6, BLOCK), np.float32)
+        log_decay = np.resize(-0.01 * numbers[0] ** 2, rows[:3])
+        q, k, v, dy = (self.array(np.resize(block, rows), dtype) for block in numbers[:4])
+        state, dstate = (self.array(np.resize(block, states)) for block in numbers[4:])
+        inputs, cotangents = [q, k, v, self.array(log_decay), state], [dy, dstate]
         passes = _mlx_passes if self.is_mlx else _torch_passes
         self._call = passes(self._form, inputs, cotangents, backward)
         self.step()
