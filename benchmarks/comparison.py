@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from mlx_pam.config import PRESETS
@@ -15,7 +16,7 @@ from mlx_pam.config import PRESETS
 Row = Mapping[str, Any]
 MILLISECONDS, MEGABYTE = 1e3, 1e6
 PASSES = {False: "forward", True: "with gradients"}
-LEGEND = "Medians in ms; bold: the fastest. MODEL, italic: a prediction, not a measurement."
+LEGEND = "Medians; bold: the fastest. (MODEL), in brackets: a prediction, not a measurement."
 
 
 def show(record: Mapping[str, Any], console: Console) -> None:
@@ -24,10 +25,10 @@ def show(record: Mapping[str, Any], console: Console) -> None:
     _show_rates(record, console)
     operator = [row for row in rows if row["part"] == "operator" and "seconds" in row]
     for (scale, dtype), group in itertools.groupby(operator, _scale_and_type):
-        console.print(_operator(scale, dtype, list(group)))
+        _print_whole(_operator(scale, dtype, list(group)), console)
     decode = [row for row in rows if row["part"] == "decode" and "seconds" in row]
     for scale, group in itertools.groupby(decode, lambda row: row["scale"]):
-        console.print(_decoding(scale, list(group)))
+        _print_whole(_decoding(scale, list(group)), console)
     console.print(LEGEND, highlight=False, soft_wrap=True)
     for reason, names in _left_out(rows).items():
         console.print(f"left out: {', '.join(names)}: {reason}", highlight=False, soft_wrap=True)
@@ -71,62 +72,60 @@ def _form(row: Row) -> str:
 
 
 def _operator(scale: str, dtype: str, rows: list[Row]) -> Table:
-    """A line for each window and pass, two columns for each form."""
+    """A line for each window and pass, a column for each form."""
     heads = PRESETS["pam"][scale]
     title = f"operator, {heads.num_heads} heads of {heads.head_dim} ({scale}), {dtype}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     forms = list(dict.fromkeys(_form(row) for row in rows))
-    for name in ("T", "batch"):
-        table.add_column(name, justify="right")
-    table.add_column("pass")
-    for form in forms:
-        table.add_column(form, justify="right")
-        table.add_column("MODEL", justify="right", style="italic")
+    table = _table(title, "batch × T", "pass", *forms)
     by_line: dict[tuple[int, int, bool], dict[str, Row]] = {}
     for row in rows:
-        line = by_line.setdefault((row["seq_len"], row["batch_size"], row["backward"]), {})
+        line = by_line.setdefault((row["batch_size"], row["seq_len"], row["backward"]), {})
         line[_form(row)] = row
-    for (time, batch, backward), line in by_line.items():
-        best = min(row["seconds"] for row in line.values())
-        cells = [cell for form in forms for cell in _pair(line.get(form), best)]
-        table.add_row(str(time), str(batch), PASSES[backward], *cells)
+    for (batch, time, backward), line in by_line.items():
+        table.add_row(f"{batch} × {time}", PASSES[backward], *_cells(line, forms))
     return table
 
 
 def _decoding(scale: str, rows: list[Row]) -> Table:
-    """A line for each context, and for each model time, prediction and state."""
-    title = f"a decoded token, {scale}, float32"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    """A line for each context; time and state of each model."""
     models = list(dict.fromkeys(row["model"] for row in rows))
-    table.add_column("context", justify="right")
-    for model in models:
-        table.add_column(model, justify="right")
-        table.add_column("MODEL", justify="right", style="italic")
-        table.add_column("state, MB", justify="right")
+    states = [f"{model}, MB" for model in models]
+    table = _table(f"a decoded token, {scale}, float32", "context", *models, *states)
     by_context: dict[int, dict[str, Row]] = {}
     for row in rows:
         by_context.setdefault(row["context"], {})[row["model"]] = row
     for context, line in by_context.items():
-        best = min(row["seconds"] for row in line.values())
-        cells = []
-        for model in models:
-            row = line.get(model)
-            cells += _pair(row, best)
-            cells.append(f"{row['state_bytes'] / MEGABYTE:,.2f}" if row else "")
-        table.add_row(f"{context:,}", *cells)
+        sizes = (line[m]["state_bytes"] / MEGABYTE if m in line else None for m in models)
+        held = ("-" if size is None else f"{size:,.2f}" for size in sizes)
+        table.add_row(f"{context:,}", *_cells(line, models), *held)
     return table
 
 
-def _pair(row: Row | None, best: float) -> tuple[str, str]:
-    """Measured and predicted milliseconds."""
-    if row is None:
-        return "-", ""
-    measured = _milliseconds(row["seconds"])
-    predicted = row["model_seconds"]
-    return (
-        f"[bold]{measured}[/]" if row["seconds"] == best else measured,
-        "" if predicted is None else _milliseconds(predicted),
-    )
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=f"{title}: ms (MODEL)", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="left" if name == "pass" else "right", no_wrap=True)
+    return table
+
+
+def _print_whole(table: Table, console: Console) -> None:
+    """A narrow terminal may wrap a line, but no figure is cut."""
+    wide = console.options.update(max_width=1000)
+    table.width = Measurement.get(console, wide, table).maximum
+    console.print(table, crop=False)
+
+
+def _cells(line: Mapping[str, Row], names: Iterable[str]) -> Iterator[str]:
+    """Measured milliseconds, the least of the line bold, and in brackets those predicted."""
+    best = min(row["seconds"] for row in line.values())
+    for name in names:
+        if name not in line:
+            yield "-"
+            continue
+        measured, predicted = line[name]["seconds"], line[name]["model_seconds"]
+        style = "bold" if measured == best else "none"
+        beside = "" if predicted is None else f" [italic]({_milliseconds(predicted)})[/]"
+        yield f"[{style}]{_milliseconds(measured)}[/]{beside}"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -174,7 +175,7 @@ def test_a_decoded_token_is_predicted_from_its_bytes_and_kernels() -> None:
 
 
 def page(rows: list[dict], rates: dict) -> str:
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    console = Console(width=80, record=True, file=io.StringIO())
     machine = {"cpu": "Apple M4 Max", "memory_bytes": 64 << 30}
     record = {"machine": machine, "gpu_cores": 40, "rows": rows, "MODEL": {"rates": rates}}
     comparison.show(record, console)
@@ -186,14 +187,22 @@ def test_tables_set_the_model_beside_the_measurement_and_say_which_is_which() ->
     rows += [decoded("transformer", n, 250.0) for n in (0,)]
     text = page(rows, {})
     assert "Apple M4 Max, 40 GPU cores, 64 GiB" in text
-    header = next(line for line in text.splitlines() if "context" in line)
-    assert header.split() == [
-        "context", "pam", "MODEL", "state,", "MB", "transformer", "MODEL", "state,", "MB"
-    ]  # fmt: skip
-    line = next(line for line in text.splitlines() if line.strip().startswith("2,048"))
-    assert line.split()[1] == "2"  # ms
-    assert line.split()[-1] == "-"  # the transformer has no row there
-    assert "MODEL, italic: a prediction, not a measurement" in text
+    assert "a decoded token, 100m, float32: ms (MODEL)" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["context", "pam", "transformer", "pam,", "MB", "transformer,", "MB"] in lines
+    (pam,) = {f"({comparison._milliseconds(row['model_seconds'])})" for row in rows[:2]}
+    assert ["2,048", "2", pam, "-", "3.15", "-"] in lines  # the transformer has no row there
+    assert "in brackets: a prediction, not a measurement" in text
+
+
+def test_a_narrow_terminal_cuts_no_figure() -> None:
+    about = {"part": "operator", "scale": "100m", "form": "fused", "seq_len": 512}
+    about |= {"batch_size": 16, "dtype": "float32", "backward": True}
+    rows = [about | {"CHUNK": 8 * n, "seconds": 1.234567, "model_seconds": 9.876543}
+            for n in range(1, 9)]  # fmt: skip
+    text = page(rows, {})
+    assert text.count("1,235 (9,877)") == 8
+    assert "…" not in text
 
 
 def test_what_was_left_out_is_one_line_for_each_reason() -> None:
