@@ -19,6 +19,7 @@ import numpy as np
 from mlx_pam.backend import get_backend
 from mlx_pam.config import ModelConfig
 from mlx_pam.decoder_state import state_shapes
+from mlx_pam.models.decode import next_logits
 from mlx_pam.ops.retrieval import retrieve
 
 VIEWS = {
@@ -70,8 +71,7 @@ def of_a_token(config: ModelConfig) -> int:
     memories = [mx.zeros(shape) for shape in state_shapes(small, 1, 1).values()]
 
     def step(ids: mx.array, phases: mx.array, *memories: mx.array) -> list[mx.array]:
-        hidden, after = model.hidden(ids, phases, list(memories))
-        x, table = model.embedding.head(hidden[:, -1])
-        return [x @ table.T, *after]
+        logits, after = next_logits(model, ids, phases, list(memories))
+        return [logits, *after]
 
     return count(step, mx.zeros((1, 1), mx.int32), model.phases(np.zeros((1, 1))), *memories)

@@ -6,10 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
+from mlx_pam.backend import get_backend
 from mlx_pam.benchmarks import cost_model, dispatches
 from mlx_pam.config import PRESETS, PAMConfig
+from mlx_pam.models.decode import in_kernels
+from mlx_pam.ops.metal import decode, launch, operator
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +62,45 @@ def test_a_decoded_token_takes_as_many_for_every_layer_whatever_the_width() -> N
     assert dispatches.of_a_token(narrow) == dispatches.of_a_token(wide)
     deep = [dispatches.of_a_token(dataclasses.replace(narrow, num_layers=n)) for n in (2, 4, 6)]
     assert deep[2] - deep[1] == deep[1] - deep[0] > 0
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of our own kernels as they are launched, without a GPU to run them."""
+    names: list[str] = []
+
+    def build(name: str, *_):
+        def kernel(*, output_shapes, output_dtypes, **_) -> list[mx.array]:
+            names.append(name)
+            return [mx.zeros(*array) for array in zip(output_shapes, output_dtypes, strict=True)]
+
+        return kernel
+
+    for module in (launch, decode):
+        monkeypatch.setattr(module, "build", build)
+    return names
+
+
+def test_a_step_in_kernels_has_as_many_as_the_cost_model_says(launched: list[str]) -> None:
+    config = PAMConfig(dim=16, num_layers=3, num_heads=2, head_dim=8, vocab_size=32)
+    model = get_backend("mlx").build(config)
+    phases = model.phases(np.zeros((1, 1)))
+    in_kernels(model, mx.zeros((1, 1), mx.int32), phases, [mx.zeros((1, 2, 2, 8, 8))] * 3)
+    assert len(launched) == cost_model.decode_kernels(config)
+
+
+def test_the_fused_form_has_as_many_kernels_as_the_cost_model_says(launched: list[str]) -> None:
+    rows, square = (1, 100, 2, 2, 8), (1, 2, 2, 8, 8)
+    inputs = [mx.zeros(shape) for shape in (rows, rows, rows, rows[:3], square)]
+    parts = {
+        backward: cost_model.operator("fused", cost_model.Shape(1, 100, 2, 8), 32, backward)
+        for backward in (False, True)
+    }
+    operator.retrieve(*inputs)
+    assert len(launched) == sum(part.kernels for part in parts[False])
+    launched.clear()
+    mx.vjp(lambda *x: list(operator.retrieve(*x)), inputs, [inputs[0], inputs[4]])
+    assert len(launched) == sum(part.kernels for part in parts[True])
 
 
 def test_the_presets_are_counted_without_their_weights() -> None:

@@ -142,6 +142,13 @@ def test_arrays_that_would_not_fit_are_refused_before_they_are_made(monkeypatch)
     assert forms.SQUARE_BYTES[False] < forms.SQUARE_BYTES[True]
 
 
+def test_models_decode_in_float32_whose_product_is_always_measured() -> None:
+    probes = list(metal._probes(BenchConfig(dtype="bfloat16")))
+    assert {row.about.get("dtype") for row in probes} == {"float32", "bfloat16", None}
+    probes = list(metal._probes(BenchConfig(dtype="float32")))
+    assert {row.about.get("dtype") for row in probes} == {"float32", None}
+
+
 def probes(**medians: float) -> dict[str, dict]:
     found = {name.replace("_", " "): {"median": value} for name, value in medians.items()}
     return found | {"fused": {"skipped": "no GPU"}}
