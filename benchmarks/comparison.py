@@ -71,6 +71,10 @@ def _form(row: Row) -> str:
     return " ".join([row["form"], *tiles])
 
 
+def _model(row: Row) -> str:
+    return row["model"] if row["form"] == "auto" else f"{row['model']} {row['form']}"
+
+
 def _operator(scale: str, dtype: str, rows: list[Row]) -> Table:
     """A line for each window and pass, a column for each form."""
     heads = PRESETS["pam"][scale]
@@ -88,12 +92,12 @@ def _operator(scale: str, dtype: str, rows: list[Row]) -> Table:
 
 def _decoding(scale: str, rows: list[Row]) -> Table:
     """A line for each context; time and state of each model."""
-    models = list(dict.fromkeys(row["model"] for row in rows))
+    models = list(dict.fromkeys(map(_model, rows)))
     states = [f"{model}, MB" for model in models]
     table = _table(f"a decoded token, {scale}, float32", "context", *models, *states)
     by_context: dict[int, dict[str, Row]] = {}
     for row in rows:
-        by_context.setdefault(row["context"], {})[row["model"]] = row
+        by_context.setdefault(row["context"], {})[_model(row)] = row
     for context, line in by_context.items():
         sizes = (line[m]["state_bytes"] / MEGABYTE if m in line else None for m in models)
         held = ("-" if size is None else f"{size:,.2f}" for size in sizes)
@@ -140,7 +144,7 @@ def _left_out(rows: Iterable[Row]) -> dict[str, list[str]]:
         if "skipped" not in row:
             continue
         words = [row["scale"]] if "scale" in row else []
-        words.append(_form(row) if row["part"] == "operator" else row.get("model", _name(row)))
+        words.append({"operator": _form, "decode": _model}.get(row["part"], _name)(row))
         names = reasons.setdefault(row["skipped"], [])
         if (name := " ".join(words)) not in names:
             names.append(name)

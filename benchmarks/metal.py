@@ -23,7 +23,6 @@ from mlx_pam.config import PRESETS, Scale, require, require_choice, require_coun
 
 SCALES: tuple[Scale, ...] = ("5m", "100m")
 DTYPES = ("float32", "bfloat16")
-FAMILIES = ("pam", "transformer")
 CONTEXTS = (0, 2048, 8192, 32768)
 SHORTEST = 512
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -183,12 +182,16 @@ def _operator(config: BenchConfig, scale: Scale) -> Iterator[Row]:
 
 
 def _decoding(config: BenchConfig, scale: Scale) -> Iterator[Row]:
+    """Each model as it decodes here, and where it does so in kernels, PAM without them too."""
     contexts = CONTEXTS[:2] if config.quick else CONTEXTS
     compiled = {"tokens": 0} if config.quick else {}  # a GPU's step always is
-    for context, family in itertools.product(contexts, FAMILIES):
-        settings = {"model": family, "scale": scale, "backend": config.backend, **compiled}
-        about = {"part": "decode", "scale": scale, "model": family, "context": context}
-        yield Row(Job("decode", settings, {"context": context}), about)
+    forms = ("auto", "recurrent") if chips.cores_here() and config.backend == "mlx" else ("auto",)
+    ways = [("pam", form) for form in forms] + [("transformer", "auto")]
+    for context, (model, form) in itertools.product(contexts, ways):
+        settings = {"model": model, "scale": scale, "backend": config.backend, **compiled}
+        about = {"part": "decode", "scale": scale, "model": model, "form": form}
+        job = Job("decode", settings, {"context": context}, {"MLX_PAM_FORM": form})
+        yield Row(job, {**about, "context": context})
 
 
 def _rates(

@@ -164,9 +164,9 @@ def test_rates_are_those_published_of_the_chip_or_those_measured() -> None:
     assert metal._rates(None, found, "bfloat16") is None  # its product was not measured
 
 
-def decoded(model: str, context: int, median: float) -> dict:
+def decoded(model: str, context: int, median: float, form: str = "auto") -> dict:
     """A row of the record, as a run would have it."""
-    about = {"part": "decode", "scale": "100m", "model": model, "context": context}
+    about = {"part": "decode", "scale": "100m", "model": model, "form": form, "context": context}
     found = {"median": median, "state_bytes": 3_145_728, "kernels": 100}
     rates = {"float32": cost_model.published(chips.BY_WORD["m4-max"])}
     return about | found | metal._prediction(about, found, rates)
@@ -202,6 +202,19 @@ def test_tables_set_the_model_beside_the_measurement_and_say_which_is_which() ->
     assert "in brackets: a prediction, not a measurement" in text
 
 
+def test_a_mac_decodes_with_kernels_and_without(monkeypatch) -> None:
+    monkeypatch.setattr(chips, "cores_here", lambda: 40)
+    rows = list(metal._decoding(BenchConfig(quick=True), "5m"))
+    assert [(row.about["model"], row.job.environment["MLX_PAM_FORM"]) for row in rows[:3]] == [
+        ("pam", "auto"), ("pam", "recurrent"), ("transformer", "auto")
+    ]  # fmt: skip
+    assert len({row.job.process for row in rows}) == 3
+    text = page([decoded("pam", 0, 900.0), decoded("pam", 0, 300.0, form="recurrent")], {})
+    assert ["context", "pam", "pam", "recurrent", "pam,", "MB"] in [
+        line.split()[:6] for line in text.splitlines()
+    ]
+
+
 def test_a_narrow_terminal_cuts_no_figure() -> None:
     about = {"part": "operator", "scale": "100m", "form": "fused", "seq_len": 512}
     about |= {"batch_size": 16, "dtype": "float32", "backward": True}
@@ -215,7 +228,8 @@ def test_a_narrow_terminal_cuts_no_figure() -> None:
 def test_what_was_left_out_is_one_line_for_each_reason() -> None:
     about = {"part": "operator", "scale": "5m", "form": "fused", "seq_len": 512}
     rows = [about | {"dtype": d, "skipped": "no Metal"} for d in ("float32", "bfloat16")]
-    rows += [{"part": "decode", "scale": "100m", "model": "pam", "skipped": "no memory"}]
+    about = {"part": "decode", "scale": "100m", "model": "pam", "form": "auto"}
+    rows += [about | {"skipped": "no memory"}]
     text = page(rows, {})
     assert "left out: 5m fused: no Metal" in text
     assert "left out: 100m pam: no memory" in text
