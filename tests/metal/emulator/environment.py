@@ -13,6 +13,7 @@ import pytest
 
 from .build import SANITIZERS, compiler
 
+NOT_OURS = f"suppressions={Path(__file__).with_name('msl') / 'thread_sanitizer.txt'}"
 LIBRARIES = {"address,undefined": "asan", "thread": "tsan"}
 
 
@@ -51,7 +52,7 @@ def sanitizer_environment(sanitize: str) -> dict[str, str]:
         "LD_PRELOAD": str(Path(path).resolve()),
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",  # Python frees little at its end
         "UBSAN_OPTIONS": "halt_on_error=1",
-        "TSAN_OPTIONS": "exitcode=66",
+        "TSAN_OPTIONS": f"exitcode=66:{NOT_OURS}",
     }
 
 

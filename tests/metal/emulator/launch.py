@@ -55,6 +55,8 @@ class _Buffer(ctypes.Structure):  # as in msl/state.h
 
 class _Launch(ctypes.Structure):
     _fields_ = [
+        ("block", ctypes.c_void_p),
+        ("block_bytes", ctypes.c_uint64),
         ("buffers", ctypes.POINTER(_Buffer)),
         ("buffer_count", ctypes.c_uint32),
         ("grid", ctypes.c_uint32 * 3),
@@ -118,14 +120,14 @@ def launch(
     for name, *output in zip(output_names, output_shapes, output_dtypes, strict=True):
         arrays[name] = _Array.output(*output, init_value)
     buffers = {name: _memory_of(name, arrays) for _, name in Source.parse(source).buffers}
-    places = _far_apart(buffers)
+    block, places = _far_apart(buffers)
     table = (_Buffer * len(places))()
     for entry, (name, place) in zip(table, places.items(), strict=True):
         entry.data, entry.bytes, entry.element = place.ctypes.data, place.nbytes, place.itemsize
         entry.name, entry.is_output = name.encode(), name in output_names
         entry.initialised = name not in output_names or init_value is not None
     call = _Launch(
-        buffers=table, buffer_count=len(table), grid=tuple(grid), threadgroup=tuple(threadgroup),
+        block=block.ctypes.data, block_bytes=block.nbytes, buffers=table, buffer_count=len(table), grid=tuple(grid), threadgroup=tuple(threadgroup),
         order=SCHEDULES.index(schedule), seed=1,
     )  # fmt: skip
     ctypes.CDLL(str(file)).emulator_launch(ctypes.byref(call))
@@ -150,8 +152,8 @@ def _memory_of(parameter: str, arrays: dict[str, _Array]) -> np.ndarray:
     return arrays[name].attribute(attribute)
 
 
-def _far_apart(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copies in one block of memory, of which only the arrays themselves are ever touched."""
+def _far_apart(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """A block of memory, of which no more is taken up than copies of the arrays in it; and these."""
     ends = np.cumsum([GAP, *(GAP + -(-array.nbytes // 4096) * 4096 for array in arrays.values())])
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     block = np.frombuffer(mmap.mmap(-1, int(ends[-1]), flags), np.uint8)
@@ -159,7 +161,7 @@ def _far_apart(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for (name, array), begin in zip(arrays.items(), ends.tolist(), strict=False):
         copies[name] = block[begin : begin + array.nbytes].view(array.dtype)
         copies[name][:] = array
-    return copies
+    return block, copies
 
 
 def _as_mlx(x: np.ndarray, dtype: mx.Dtype) -> mx.array:

@@ -51,15 +51,15 @@ class Context {
   void begin(char* new_stack, void (*entry)()) {
     stack = new_stack;
     started = false;
+#if defined(EMULATOR_THREAD_SANITIZER)
+    if (!owned) sanitizer = __tsan_create_fiber(0);
+    owned = true;
+#endif
     getcontext(&whole);
     whole.uc_stack.ss_sp = stack;
     whole.uc_stack.ss_size = STACK;
     whole.uc_link = nullptr;
     makecontext(&whole, entry, 0);
-#if defined(EMULATOR_THREAD_SANITIZER)
-    if (!owned) sanitizer = __tsan_create_fiber(0);
-    owned = true;
-#endif
   }
   ~Context() {
 #if defined(EMULATOR_THREAD_SANITIZER)

@@ -18,6 +18,11 @@ extern "C" void __asan_unpoison_memory_region(void const volatile*, size_t);
 #define EMULATOR_SHOW(data, bytes)
 #endif
 
+#if defined(EMULATOR_THREAD_SANITIZER)
+extern "C" void __tsan_read_range(void*, size_t);
+extern "C" void __tsan_write_range(void*, size_t);
+#endif
+
 namespace emulator {
 
 // a thread's number, with how it did it above: COLLECTIVE and ATOMIC times KINDS
@@ -76,10 +81,12 @@ uint offset_of(const void* code) { return ADDRESS | (uint)((const char*)code - c
 
 void open_memory(const Launch& launch) {
   dl_iterate_phdr(find_code, nullptr);
+  EMULATOR_HIDE(launch.block, launch.block_bytes);
   regions.clear();
   for (uint i = 0; i < launch.buffer_count; ++i) {
     const Buffer& b = launch.buffers[i];
     watch({b.data, b.bytes, b.element, 1, b.is_output != 0, b.initialised != 0, b.name, 0, {}});
+    EMULATOR_SHOW(b.data, b.bytes);
   }
   device_regions = regions.size();
   arena = (char*)mmap(nullptr, ARENA, PROT_READ | PROT_WRITE,
@@ -106,6 +113,7 @@ void close_memory() {
     machine->launch->buffers[i].unwritten =
         (uint)((lacking * r.cell_bytes() + r.element - 1) / r.element);
   }
+  EMULATOR_SHOW(machine->launch->block, machine->launch->block_bytes);
   EMULATOR_SHOW(arena, ARENA);
   munmap(arena, ARENA);
   regions.clear();
@@ -244,6 +252,10 @@ void touch(const void* address, size_t bytes, uint how, uint where) {
 
 void access(const void* address, size_t bytes, uint how, uint line) {
   touch(address, bytes, how, line);
+#if defined(EMULATOR_THREAD_SANITIZER)
+  if (how & ATOMIC) return;
+  (how & WRITE ? __tsan_write_range : __tsan_read_range)((void*)address, bytes);
+#endif
 }
 
 }  // namespace emulator

@@ -33,6 +33,8 @@ struct Buffer {
 
 // And this one.
 struct Launch {
+  char* block;  // all buffers lie in it, far apart
+  uint64_t block_bytes;
   Buffer* buffers;
   uint32_t buffer_count, grid[3], threadgroup[3], order;
   uint64_t seed;
