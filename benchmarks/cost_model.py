@@ -43,10 +43,10 @@ from mlx_pam.parameters import parameter_count
 FLOAT32 = 4  # bytes
 TILE = 8  # rows and columns of the matrices that Metal multiplies
 
-BANDWIDTH_SHARE = 0.85  # MLX's copies on an M4 Max: 466 of 546 GB/s (ml-explore/mlx, pull 2151)
+BANDWIDTH_SHARE = 0.85  # MLX's copies on an M4 Max: 466 of 546 GB/s (ml-explore/mlx#2151)
 PRODUCT_SHARE = 0.7  # Apple's float32 product on an M4: 2.9 of 4.0 TFLOP/s (arXiv 2502.05317)
 KERNEL_SHARE = 0.4  # the fused kernels' products: assumed
-KERNEL_SECONDS = 2.7e-6  # 3200 small kernels, each waiting: 8.8 ms (ml-explore/mlx, issue 4521)
+KERNEL_SECONDS = 2.7e-6  # 3200 small kernels, each waiting: 8.8 ms (ml-explore/mlx#4521)
 
 CHUNKS_PER_SPAN = 32
 KERNELS = {  # of separate operations, in a token or a span: forward, and with its gradients
