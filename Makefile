@@ -18,16 +18,17 @@ DEMO_SEQ_LEN ?= 128
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow test-kernels lint format bench clean
 
 help:
-	@echo 'make demo       train the 5m model for a few minutes and generate text'
-	@echo 'make test       ruff and pytest'
-	@echo 'make test-slow  the slow tests too'
-	@echo 'make lint       ruff alone'
-	@echo 'make format     let ruff rewrite the files'
-	@echo 'make bench      measure; rows are added to benchmarks/results'
-	@echo 'make clean      remove the environment and the caches; runs/ stays'
+	@echo 'make demo          train the 5m model for a few minutes and generate text'
+	@echo 'make test          ruff and pytest'
+	@echo 'make test-slow     the slow tests too'
+	@echo 'make test-kernels  every Metal kernel, also under sanitizers and with faults planted'
+	@echo 'make lint          ruff alone'
+	@echo 'make format        let ruff rewrite the files'
+	@echo 'make bench         measure; rows are added to benchmarks/results'
+	@echo 'make clean         remove the environment and the caches; runs/ stays'
 
 # A run that is there is gone on with; one that is finished is only asked to speak again.
 demo: $(VENV)/.package
@@ -45,6 +46,9 @@ test: lint
 
 test-slow: lint
 	$(BIN)/python -m pytest -m ''
+
+test-kernels: $(VENV)/.extras-$(EXTRAS)
+	$(BIN)/python -m pytest -m kernels
 
 lint: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/ruff check .

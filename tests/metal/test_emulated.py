@@ -10,11 +10,11 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from metal import emulator
 from metal.fused_form import TOLERANCES, errors, fused, too_large
 
 from mlx_pam.ops.metal import launch
 
-emulator = pytest.importorskip("metal.emulator")
 emulator.require()
 
 pytestmark = pytest.mark.kernels
@@ -57,7 +57,8 @@ def far_away(text: str) -> str:
     lengths |= dict.fromkeys(("states", "adjoints"), f"n * {square}")
     inputs, outputs = launch.SIGNATURES[name]
     for array in (*inputs, *outputs):
-        body = re.sub(rf"\b{array}\b", f"({array} - {FAR} * ({lengths.get(array, rows)}))", body)
+        earlier = f"({array} - {FAR} * ({lengths.get(array, rows)}))"
+        body = re.sub(rf"(?<!\.)\b{array}\b", earlier, body)
     return text[:begin] + body
 
 
@@ -108,11 +109,10 @@ from metal.emulator import emulated
 from metal.fused_form import too_large
 from metal.test_emulated import all_kernels
 
-for is_complex in (True, False):
-    for dim in (8, 24, 64):
-        with emulated(schedule="random", sanitize={sanitize!r}) as launches:
-            assert not too_large(all_kernels(is_complex, dim))
-        assert {{launch.name for launch in launches}} == {names!r}
+for is_complex, dim in ((True, 64), (False, 24)):
+    with emulated(schedule="random", sanitize={sanitize!r}) as launches:
+        assert not too_large(all_kernels(is_complex, dim))
+    assert {{launch.name for launch in launches}} == {names!r}
 """
 
 
