@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlx_pam import checkpoint
 from mlx_pam.config import ModelConfig, PAMConfig, TrainConfig, TransformerConfig
 from mlx_pam.training.loop import TrainResult, train
+from mlx_pam.training.metrics import read_log
 
 TINY = PAMConfig(dim=8, num_layers=2, num_heads=2, head_dim=4)
 TINY_TRANSFORMER = TransformerConfig(dim=8, num_layers=2, num_heads=2, head_dim=4)
@@ -62,3 +64,33 @@ def eager() -> Iterator[None]:
 def run(corpus: Path, out: Path, config: ModelConfig = TINY, **changes: Any) -> TrainResult:
     with eager():
         return train(small(corpus, out, **changes), config)
+
+
+MEASURED = {"time", "elapsed", "tokens_per_s", "peak_memory"}
+"""What a log says of time and memory, which are never the same twice."""
+
+
+def curve(out: Path) -> list[dict[str, Any]]:
+    """All that a run's log says of its steps, evaluations and samples, but for time and memory."""
+    events = ("step", "skipped", "evaluation", "sample")
+    kept = [record for record in read_log(out) if record["event"] in events]
+    return [{key: r[key] for key in r.keys() - MEASURED} for r in kept]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Both runs have, to the bit, the same curve and the same newest and best checkpoint."""
+    assert curve(other) == curve(one)
+    assert checkpoint.best(other) == checkpoint.best(one)
+    assert_same_checkpoint(one, other)
+    if checkpoint.best(one):
+        assert_same_checkpoint(one / "best", other / "best")
+
+
+def assert_same_checkpoint(one: Path, other: Path) -> None:
+    first, second = (checkpoint.load(path, optimizer=True) for path in (one, other))
+    for expected, found in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+    own = {"elapsed", "config"}  # where it was saved, and how long that took
+    records = [{k: c.training[k] for k in c.training.keys() - own} for c in (first, second)]
+    assert records[1] == records[0]

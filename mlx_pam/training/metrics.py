@@ -7,10 +7,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from mlx_pam.errors import RunError
 
 LOG = "log.jsonl"
 
@@ -37,6 +39,20 @@ class StepRecord:
     """Seconds of training so far, earlier sessions of the run included."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SkippedStep:
+    """A step whose update was left out, since its loss or its gradient was not finite."""
+
+    step: int
+    tokens: int
+    loss: float
+    lr: float
+    grad_norm: float
+    skipped: int
+    """Updates left out so far, earlier sessions of the run included."""
+    in_a_row: int
+
+
 def repetition(tokens: Sequence[int], n: int) -> float:
     """Share of the n-grams that repeat an earlier one: 0 all new, near 1 one loop."""
     grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
@@ -56,25 +72,40 @@ class Log:
     """
 
     def __init__(self, run: Path, resumed: int | None = None) -> None:
-        run.mkdir(parents=True, exist_ok=True)
         self.path = run / LOG
-        if resumed is not None and self.path.exists():
-            os.truncate(self.path, _end_of_step(self.path, resumed))
-        self._file = self.path.open("a", encoding="utf-8")
+        with self._writing():
+            run.mkdir(parents=True, exist_ok=True)
+            if resumed is not None and self.path.exists():
+                os.truncate(self.path, _end_of_step(self.path, resumed))
+            self._file = self.path.open("ab", buffering=0)
 
-    def write(self, event: str, record: StepRecord | dict[str, Any]) -> None:
+    def write(self, event: str, record: StepRecord | SkippedStep | Record) -> None:
         """One line: the kind of event, its record and the time of day."""
-        fields = asdict(record) if isinstance(record, StepRecord) else record
+        fields = record if isinstance(record, dict) else asdict(record)
         line = {"event": event, **fields, "time": round(time.time(), 3)}
-        self._file.write(to_json(line) + "\n")
-        self._file.flush()
+        rest = memoryview((to_json(line) + "\n").encode())
+        with self._writing():
+            while rest:
+                rest = rest[self._file.write(rest) :]
 
     def sync(self) -> None:
         """Have the disk hold every record; called before a checkpoint is written."""
-        os.fsync(self._file.fileno())
+        with self._writing():
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        with self._writing():
+            self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"cannot write {self.path}: {error.strerror}; put that right and add --resume: the "
+                "steps since the last checkpoint are taken again"
+            ) from error
 
 
 class NoLog(Log):
@@ -83,7 +114,7 @@ class NoLog(Log):
     def __init__(self) -> None:
         pass
 
-    def write(self, event: str, record: StepRecord | dict[str, Any]) -> None:
+    def write(self, event: str, record: StepRecord | SkippedStep | Record) -> None:
         pass
 
     def sync(self) -> None:
@@ -103,12 +134,17 @@ def records(run: Path, wanted: Callable[[bytes], bool] = lambda line: True) -> I
 
 
 def parse_record(line: bytes) -> Record | None:
-    """What a line of a log holds; None for what a crash left of one, or what is no record of ours."""
+    """What a line of a log holds; None for what a crash left of one, or is no record of ours."""
     with suppress(ValueError, RecursionError):
         record = json.loads(line)
         if isinstance(record, dict) and isinstance(record.get("event"), str):
             return record
     return None
+
+
+def records_of_step(run: Path, step: int) -> dict[str, Record]:
+    """event -> what a run's log says of it at this step."""
+    return {r["event"]: r for r in records(run) if r.get("step") == step}
 
 
 def read_log(run: Path, event: str | None = None) -> list[Record]:

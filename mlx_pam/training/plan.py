@@ -13,6 +13,7 @@ from mlx_pam import checkpoint, processes
 from mlx_pam.config import ModelConfig, Recipe, TrainConfig, require
 from mlx_pam.data.batches import Batches
 from mlx_pam.data.mixture import Mixture, load_mixture
+from mlx_pam.data.streamed import Streaming
 from mlx_pam.data.tokenizer import Tokenizer, gpt2
 from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import parameter_count
@@ -29,7 +30,8 @@ class Plan:
     steps: int
     recipe: Recipe
     parameters: int
-    windows_per_epoch: int
+    windows_per_epoch: int | None
+    """None where a text is read as it is needed: its length is not known."""
 
     @property
     def last_step(self) -> int:
@@ -42,8 +44,9 @@ class Plan:
 
     @property
     def disk_bytes(self) -> int:
-        """Most that checkpoints take at once: those kept, and the one being written."""
-        return (self.config.keep + 1) * self.checkpoint_bytes
+        """Most that checkpoints take at once: those kept, the best, and the one being written."""
+        best = 1 if self.config.eval_every else 0
+        return (self.config.keep + best + 1) * self.checkpoint_bytes
 
     def batches(self) -> Batches:
         config = self.config
@@ -52,7 +55,9 @@ class Plan:
     def require_disk(self) -> None:
         """Raise `ConfigError` unless the disk has room for the checkpoints that are yet to come."""
         run = self.config.run_folder
-        there = len(checkpoint.complete_checkpoints(run)) * self.checkpoint_bytes
+        there = 0
+        if self.config.resume:
+            there = len(checkpoint.complete_checkpoints(run)) * self.checkpoint_bytes
         needed, free = self.disk_bytes - there, _free_disk(run)
         if free < needed:
             raise ConfigError(
@@ -79,19 +84,21 @@ class Plan:
         m = self.model
         windows = self.steps * c.windows_per_step
         data = self.corpus.describe(self.batches(), windows)
-        epochs = windows / self.windows_per_epoch
+        whole = self.windows_per_epoch
+        epochs = f" ({windows / whole:.3g} epochs)" if whole else ""
         free = _free_disk(c.run_folder)
         lines = {
             "backend": backend,
             "model": f"{m.model_type}, width {m.dim}, {m.num_layers} layers, {m.num_heads} heads "
             f"of {m.head_dim}: {self.parameters:,} parameters",
             "data": "\n         ".join(data),
-            "steps": f"{self.steps:,} ({epochs:.3g} epochs) of {c.tokens_per_step:,} tokens: "
+            "steps": f"{self.steps:,}{epochs} of {c.tokens_per_step:,} tokens: "
             f"{c.accumulate} x {c.batch_size} windows of {c.seq_len}",
             "recipe": f"{r.name}: peak learning rate {r.peak_lr:g}, warm-up {r.warmup_steps}, "
             f"weight decay {r.weight_decay:g} on {r.decay}, clip {r.clip_norm:g}, {c.dtype}",
-            "disk": f"checkpoints of {decimal(self.checkpoint_bytes)}, {c.keep} kept and one being "
-            f"written: {decimal(self.disk_bytes)} in {c.run_folder} ({decimal(free)} free)",
+            "disk": f"checkpoints of {decimal(self.checkpoint_bytes)}, {c.keep} kept"
+            f"{', the best' if c.eval_every else ''} and one being written: "
+            f"{decimal(self.disk_bytes)} in {c.run_folder} ({decimal(free)} free)",
         }
         return "\n".join(f"{label:<9}{text}" for label, text in lines.items())
 
@@ -112,7 +119,8 @@ def make_plan(config: TrainConfig, model: ModelConfig | None = None) -> Plan:
         f"at least {tokenizer.vocab_size}, the tokenizer's",
         model.vocab_size,
     )
-    corpus = load_mixture(config.data, tokenizer)
+    streaming = Streaming(config.stream_buffer, config.stream_validation) if config.stream else None
+    corpus = load_mixture(config.data, tokenizer, streaming)
     corpus.require(config.seq_len)
     batches = corpus.batches(config.seq_len, config.batch_size, config.seed)
     steps = config.schedule_steps(batches.per_epoch)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -18,6 +21,31 @@ SECONDS_BETWEEN_LINES = 10.0
 def duration(seconds: float) -> str:
     """H:MM:SS, with days before it where there are any."""
     return str(timedelta(seconds=round(seconds)))
+
+
+def open_console(*, stderr: bool, quiet: bool) -> Console:
+    """Where a run shows itself; that it cannot be shown any longer ends no run."""
+    stream = _Lasting(sys.stderr if stderr else sys.stdout)
+    return Console(file=stream, quiet=quiet, force_terminal=False if quiet else None)
+
+
+class _Lasting:
+    """A stream that drops what it cannot write: its reader has gone, or its disk is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class PlainDisplay:

@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 from mlx_pam import checkpoint
 from mlx_pam.checkpoint import Checkpoint
 from mlx_pam.config import TrainConfig
-from mlx_pam.errors import CheckpointError, ConfigError
+from mlx_pam.errors import CheckpointError, ConfigError, RunError
 from mlx_pam.training.metrics import LOG
 from mlx_pam.training.plan import Plan
 
 SCHEDULE = (
     "steps", "batch_size", "accumulate", "recipe", "lr", "weight_decay", "warmup_steps",
-    "clip_norm", "dtype", "backend",
+    "clip_norm", "dtype", "backend", "on_nonfinite", "max_skips",
 )  # fmt: skip
 """Settings that may change on resume; the run then goes on, though not as it would have."""
 
 
 def starting_point(config: TrainConfig) -> Path | None:
-    """The checkpoint to resume from, None to begin anew; raises if the folder does not fit that."""
+    """The checkpoint to resume from, None to begin anew; raises if the folder does not fit that.
+
+    A run that stopped before its first checkpoint is resumed from its beginning.
+    """
     run = config.run_folder
     newest = checkpoint.find(run)
-    if config.resume and newest is None:
-        raise CheckpointError(
-            f"nothing to resume: {run} holds no complete checkpoint; leave --resume out to begin"
-        )
-    if not config.resume and (newest or (run / LOG).exists()):
-        held = newest or run / LOG
+    held = _held(run)
+    if config.resume:
+        if newest is None and held != [run / LOG]:
+            remedy = "add --overwrite to begin anew" if held else "leave --resume out to begin"
+            raise CheckpointError(
+                f"nothing to resume: {run} holds no complete checkpoint; {remedy}"
+            )
+        return newest
+    if held and not config.overwrite:
         raise ConfigError(
-            f"out must be a folder without a run, got {run}, which holds {held.name}: add "
-            "--resume to go on with that run, or give another --out"
+            f"out must be a folder without a run, got {run}, which holds {(newest or held[0]).name}"
+            ": add --resume to go on with that run, or --overwrite to begin anew and keep it in a "
+            "folder of its own, or give another --out"
         )
-    return newest
+    return None
+
+
+def set_aside(run: Path) -> Path | None:
+    """Move the run that a folder holds to `old-1` in it, or to the next such name that is free."""
+    held = _held(run)
+    if not held:
+        return None
+    held += [path for path in (run / "tensorboard", run / "wandb") if path.exists()]  # of trackers
+    names = (run / f"old-{number}" for number in itertools.count(1))
+    aside = next(path for path in names if not path.exists())
+    try:
+        aside.mkdir()
+        for path in held:
+            path.rename(aside / path.name)
+    except OSError as error:
+        raise RunError(f"cannot move the run in {run} to {aside}: {error}") from error
+    return aside
+
+
+def _held(run: Path) -> list[Path]:
+    """What a folder holds of a run: its log, which of its checkpoints is the best, and those."""
+    files = [path for path in (run / LOG, run / checkpoint.BEST) if path.exists()]
+    return files + checkpoint.step_folders(run)
 
 
 def load_start(path: Path, plan: Plan) -> Checkpoint:
     """Read the checkpoint; it must be of the same model, tokenizer, data and order of the data."""
-    start = checkpoint.load(path, optimizer=True)
+    try:
+        start = checkpoint.load(path, optimizer=True)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}; remove {path} to resume from the checkpoint before it"
+        ) from error
     saved = start.training
     if saved is None:
         raise CheckpointError(
@@ -69,7 +105,8 @@ def changes(start: Checkpoint, config: TrainConfig, backend: str) -> dict[str, t
     """Settings of the schedule that are not those of the run so far: name -> (then, now)."""
     pairs = _pairs(start.training["config"], config.to_dict())
     pairs["backend"] = (start.training["backend"], backend)  # what `auto` stands for may change
-    return {name: pairs[name] for name in SCHEDULE if pairs[name][0] != pairs[name][1]}
+    known = [name for name in SCHEDULE if name in start.training["config"]]
+    return {name: pairs[name] for name in known if pairs[name][0] != pairs[name][1]}
 
 
 def _pairs(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -8,29 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from mlx_pam import checkpoint
-from mlx_pam.checkpoint import Checkpoint
-from mlx_pam.errors import MlxPamError
+from mlx_pam.checkpoint import Checkpoint, Validation
+from mlx_pam.errors import CheckpointError, MlxPamError, RunError
 from mlx_pam.evaluate import perplexity
-from mlx_pam.training.metrics import StepRecord
+from mlx_pam.training.metrics import SkippedStep, StepRecord
 from mlx_pam.training.plan import Plan
 from mlx_pam.training.schedule import learning_rate
 
+COUNTERS = ("elapsed", "skipped", "skipped_in_a_row")
+"""What a checkpoint holds of a `Trainer` as it stands, beside step and tokens."""
+
 
 class Diverged(MlxPamError):
-    """A step's loss or gradient is not finite; it was not applied to the weights."""
+    """A loss or gradient is not finite, and the run stops; it was not applied to the weights."""
 
-    def __init__(
-        self, step: int, lr: float, loss: float, grad_norm: float, saved: Path | None
-    ) -> None:
-        self.record = {"step": step, "lr": lr, "loss": loss, "grad_norm": grad_norm}
+    def __init__(self, record: SkippedStep, saved: Path | None) -> None:
+        self.record = record
+        again = f" in {record.in_a_row} steps in a row" if record.in_a_row > 1 else ""
         remedy = (
-            f"the last good checkpoint is {saved}: resume it with a lower --lr"
+            f"the last good checkpoint is {saved}: --resume it with a lower --lr or --clip-norm, "
+            "or with --on-nonfinite skip if it is single batches"
             if saved
-            else "no checkpoint was saved yet: begin again with a lower --lr and another --out"
+            else "no checkpoint was saved yet: begin again with --overwrite and a lower --lr or a "
+            "longer --warmup-steps"
         )
         super().__init__(
-            f"training diverged at step {step}: loss and gradient norm must be finite, got loss "
-            f"{loss:g} and gradient norm {grad_norm:g} (learning rate {lr:.3g}); {remedy}"
+            f"training diverged at step {record.step}: loss and gradient norm must be finite, got "
+            f"loss {record.loss:g} and gradient norm {record.grad_norm:g}{again} (learning rate "
+            f"{record.lr:.3g}); {remedy}"
         )
 
 
@@ -47,15 +52,26 @@ class Trainer:
         self.batches = plan.batches()
         self.step = 0
         self.elapsed = 0.0
+        self.skipped = 0
+        """Updates that were left out."""
+        self.skipped_in_a_row = 0
+        self.evaluated = self.sampled = 0
+        """The last steps at which that was done."""
+        self.validation_loss: float | None = None
+        """Of the last evaluation; None if it was not finite."""
+        self.best: Validation | None = None
+        """Of a checkpoint of this run."""
         self.saved = start.path if start else None
         weights = start.weights if start else None
         model = backend.build(plan.model, weights, seed=plan.config.seed)
         self.learner = backend.Learner(model, plan.recipe, plan.config.dtype)
         if start is not None:
             self.learner.restore(start.weights, start.optimizer)
-            self.step = start.training["step"]
-            self.elapsed = start.training["elapsed"]
             self.batches.restore(start.training["data"])
+            self.step = start.training["step"]
+            for name in COUNTERS:
+                setattr(self, name, start.training.get(name, getattr(self, name)))
+            self.best = backend.team.on_main(lambda: checkpoint.best(plan.config.run_folder))
         self.saved_step = self.step
 
     @property
@@ -71,53 +87,84 @@ class Trainer:
             self.learner.discard()
         return (time.perf_counter() - began) * self.plan.config.accumulate
 
-    def train_step(self) -> StepRecord:
+    def train_step(self) -> StepRecord | SkippedStep:
         """One update from `accumulate` micro-batches; raises `Diverged` before it would do harm.
 
         Each token weighs the same, whatever micro-batch it falls in: the gradient is that of the
         sum of all losses over the number of all tokens.
         """
         began = time.perf_counter()
-        total = self.plan.config.tokens_per_step
+        config = self.plan.config
+        total = config.tokens_per_step
         losses = [
-            self.learner.gradient(self.batches.next(), total)
-            for _ in range(self.plan.config.accumulate)
+            self.learner.gradient(self.batches.next(), total) for _ in range(config.accumulate)
         ]
         loss = math.fsum(losses) / total
         grad_norm = self.learner.gradient_norm()
         lr = learning_rate(self.step + 1, self.plan.steps, self.plan.recipe)
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        finite = math.isfinite(loss) and math.isfinite(grad_norm)
+        if finite:
+            self.learner.update(lr, grad_norm)
+            self.skipped_in_a_row = 0
+        else:
             self.learner.discard()
-            raise Diverged(self.step + 1, lr, loss, grad_norm, self.saved)
-        self.learner.update(lr, grad_norm)
+            self.skipped += 1
+            self.skipped_in_a_row += 1
         seconds = time.perf_counter() - began
         self.step += 1
         self.elapsed += seconds
-        return StepRecord(
-            step=self.step,
-            tokens=self.tokens,
-            loss=loss,
-            perplexity=perplexity(loss),
-            lr=lr,
-            grad_norm=grad_norm,
-            tokens_per_s=total / seconds,
-            peak_memory=self.backend.peak_memory(),
-            elapsed=self.elapsed,
-        )
+        figures = {"step": self.step, "tokens": self.tokens, "loss": loss}
+        figures |= {"lr": lr, "grad_norm": grad_norm}
+        if finite:
+            return StepRecord(
+                **figures,
+                perplexity=perplexity(loss),
+                tokens_per_s=total / seconds,
+                peak_memory=self.backend.peak_memory(),
+                elapsed=self.elapsed,
+            )
+        record = SkippedStep(**figures, skipped=self.skipped, in_a_row=self.skipped_in_a_row)
+        if record.in_a_row >= (config.max_skips if config.on_nonfinite == "skip" else 1):
+            raise Diverged(record, self.saved)
+        return record
+
+    def note_validation(self, loss: float) -> None:
+        """Take up the loss of the validation split at this step."""
+        self.evaluated = self.step
+        self.validation_loss = loss if math.isfinite(loss) else None
+
+    @property
+    def improved(self) -> bool:
+        """Whether the validation loss at this very step is below that of the best checkpoint."""
+        if self.validation_loss is None or self.evaluated != self.step:
+            return False
+        return self.best is None or self.validation_loss < self.best.loss
 
     def save(self) -> Path:
-        """Write a checkpoint of this step and remove those that are no longer kept."""
-        config = self.plan.config
-        weights, optimizer = self.learner.weights(), self.learner.optimizer()
+        """Write a checkpoint of this step, unless it is there, and remove those no longer kept."""
+        run = self.plan.config.run_folder
+        arrays = ()
+        if self.step > self.saved_step:
+            arrays = (self.learner.weights(), self.learner.optimizer())  # asked in every process
+        if self.improved:
+            self.best = Validation(self.step, self.validation_loss)
 
         def write() -> Path:
-            folder = checkpoint.step_folder(config.run_folder, self.step)
-            record = self.training_record()
-            saved = checkpoint.save(folder, self.plan.model, weights, optimizer, record)
-            checkpoint.prune(config.run_folder, config.keep)
-            return saved
+            folder = checkpoint.step_folder(run, self.step)
+            if arrays:
+                checkpoint.save(folder, self.plan.model, *arrays, self.training_record())
+            if self.best and self.best.step == self.step:
+                checkpoint.record_best(run, self.best)
+            checkpoint.prune(run, self.plan.config.keep)
+            return folder
 
-        self.saved = self.backend.team.on_main(write)
+        try:
+            self.saved = self.backend.team.on_main(write)
+        except CheckpointError as error:
+            raise RunError(
+                f"{error}; the run stops at step {self.step}: put that right and add --resume to "
+                f"go on from {self.saved or 'the beginning, for nothing was saved yet'}"
+            ) from error
         self.saved_step = self.step
         return self.saved
 
@@ -127,7 +174,7 @@ class Trainer:
         return {
             "step": self.step,
             "tokens": self.tokens,
-            "elapsed": self.elapsed,
+            **{name: getattr(self, name) for name in COUNTERS},
             "data": {
                 **plan.corpus.record(),
                 "tokenizer_fingerprint": plan.tokenizer.fingerprint,

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from small_run import run
+from small_run import assert_same_run, run
 
 from mlx_pam import checkpoint
 from mlx_pam.training.metrics import read_log
@@ -42,19 +41,6 @@ def unbroken(backend, corpus, tmp_path) -> Path:
     out = tmp_path / "unbroken"
     run(corpus, out, eval_every=8, backend=backend.name)
     return out
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    for key in ("step", "tokens", "loss", "lr", "grad_norm"):
-        expected, found = ([r[key] for r in read_log(out, "step")] for out in (one, other))
-        assert found == expected, key
-    validation = [[r["loss"] for r in read_log(out, "evaluation")] for out in (one, other)]
-    assert validation[0] == validation[1]
-    first, second = (checkpoint.load(out, optimizer=True) for out in (one, other))
-    for expected, found in ((first.weights, second.weights), (first.optimizer, second.optimizer)):
-        for name, array in expected.items():
-            np.testing.assert_array_equal(found[name], array, err_msg=name)
-    assert first.training["data"]["cursor"] == second.training["data"]["cursor"]
 
 
 def test_stopped_at_10_and_resumed_to_20_equals_20_without_a_stop(

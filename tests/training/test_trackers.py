@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from small_run import run
 
+from mlx_pam import checkpoint
 from mlx_pam.config.training import Tracker
 from mlx_pam.errors import ConfigError
 from mlx_pam.training import trackers
@@ -102,11 +103,12 @@ def power_cut(monkeypatch):
 
 
 def cut_and_resume(corpus, out, power_cut, **changes) -> None:
-    """A run of 8 steps that breaks off in step 6 and resumes from its checkpoint of step 4."""
+    """A run of 8 steps that breaks off in step 6, the save of step 5 cut, and resumes from 4."""
     power_cut(6)
     settings = {"steps": 8, "save_every": 4, "eval_every": 5} | changes
     with pytest.raises(RuntimeError, match="power"):
         run(corpus, out, **settings)
+    (out / "step-00000005" / checkpoint.COMPLETE).unlink()
     run(corpus, out, resume=True, **settings)
 
 
