@@ -21,3 +21,8 @@ def machine(request: pytest.FixtureRequest) -> Iterator[str]:
     emulator.require()
     with emulator.emulated():
         yield request.param
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """How a matrix lies over the lanes is asked first: everything else rests on it."""
+    items.sort(key=lambda item: item.path.stem != "test_layout")

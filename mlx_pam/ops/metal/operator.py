@@ -39,7 +39,7 @@ def backward(
 ) -> tuple[mx.array, ...]:
     """Gradients of <dy, y> + <dS_T, S_T>, for any T, however few.
 
-    The states between chunks are computed again: kept, they would weigh as much as q, k and v do.
+    The states between chunks are computed again: kept, they would weigh d/32 times what q does.
     """
     q, k, v, log_decay, state = primals
     dy, dlast = cotangents

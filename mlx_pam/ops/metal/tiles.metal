@@ -17,7 +17,7 @@
 // A complex tile is two real ones, re and im. In real arithmetic only re counts: im is there so
 // that one text serves both, and what nothing reads is not computed.
 //
-// Factors are rounded to nothing less than float: half the bits would multiply no faster here.
+// What is multiplied is float whatever Element is: Apple's GPUs multiply halves no faster.
 
 #include <metal_simdgroup>
 #include <metal_simdgroup_matrix>
@@ -25,7 +25,8 @@
 // Arrays of tiles stay in registers only if every index is known to the compiler.
 #define UNROLL _Pragma("clang loop unroll(full)")
 
-// Numbers between the rows of a staged tile and the next: its columns fall into different banks.
+// Unused numbers at the end of each row in threadgroup memory, for which the rows of a tile, and
+// its columns, begin in different banks.
 constant constexpr int PADDING = 4;
 
 struct ComplexTile {
