@@ -14,6 +14,8 @@ from mlx_pam.errors import ConfigError, MlxPamError
 # name: (module with `run(argv) -> int`, what it does). A module is imported when it is named.
 COMMANDS = {
     "train": ("mlx_pam.cli.train", "train a model on text, or go on with a run"),
+    "runs": ("mlx_pam.cli.runs", "list the runs in a folder, and where each stands"),
+    "plot": ("mlx_pam.cli.plot", "draw the curves of runs"),
     "generate": ("mlx_pam.cli.generate", "write text from a checkpoint"),
     "evaluate": ("mlx_pam.cli.evaluate", "loss, perplexity and bits per byte of a checkpoint"),
     "bench": ("mlx_pam.cli.bench", "what the memory and decoding take here, beside a cost model"),

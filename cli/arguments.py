@@ -1,8 +1,9 @@
 """From a dataclass to the command line that fills it in.
 
 A field `seq_len: int = 512` with a docstring is the option `--seq-len INT`, its help and its
-default. What a value may be is said once, by the dataclass: a word that cannot be read as the
-field's type is passed to it as it stands, so that its error names the rule and the allowed range.
+default; one that tyro marks as `Positional` takes words without an option. What a value may be is
+said once, by the dataclass: a word that cannot be read as the field's type is passed to it as it
+stands, so that its error names the rule and the allowed range.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def parse(cls: type[T], argv: Sequence[str], prog: str, description: str) -> T:
             raise ConfigError(f"unexpected word {extra[0]!r}")
         return _build(cls, {f.name: getattr(record, f.name) for f in dataclasses.fields(cls)})
     except ConfigError as error:
-        usage = f"usage: {prog} [OPTIONS]; `{prog} --help` lists them"
+        words = "".join(f" {name.upper()}" for name in _positional(cls))
+        usage = f"usage: {prog}{words} [OPTIONS]; `{prog} --help` lists them"
         raise ConfigError(f"{error}\n{usage}") from None
 
 
@@ -60,19 +62,30 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def _positional(cls: type) -> list[str]:
+    """Fields that take words without an option."""
+    marks = {
+        name: getattr(hint, "__metadata__", ())
+        for name, hint in get_type_hints(cls, include_extras=True).items()
+    }
+    return [name for name, marks_of in marks.items() if tyro.conf.Positional in marks_of]
+
+
 def _checked(cls: type, argv: Sequence[str]) -> list[str]:
     """The words, once every option in them exists, has its value, and none is missing.
 
     A value that begins with a dash, such as a prompt may, is tied to its option by `=`.
     """
-    fields = {flag(field.name): field for field in dataclasses.fields(cls)}
-    checked, given, words = [], set(), iter(argv)
+    positional = _positional(cls)
+    fields = {flag(f.name): f for f in dataclasses.fields(cls) if f.name not in positional}
+    checked, given, rest, words = [], set(), [], iter(argv)
     for word in words:
         option, equals, _ = word.partition("=")
         option = option.replace("_", "-")
-        checked.append(word)
         if not word.startswith("--"):
+            rest.append(word)
             continue
+        checked.append(word)
         if option not in fields:
             raise ConfigError(f"there is no option {option!r}{near_miss(option, list(fields))}")
         given.add(option)
@@ -85,7 +98,7 @@ def _checked(cls: type, argv: Sequence[str]) -> list[str]:
     for option, field in fields.items():
         if option not in given and _is_required(field):
             raise ConfigError(f"{option} is needed")
-    return checked
+    return checked + rest
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -95,7 +108,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def _without_rules(cls: type[T]) -> type[T]:
     """The same fields, defaults and help, with no check of the values."""
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         if field.default is None or field.default is False:
             shown = "(optional)" if field.default is None else "(default: off)"

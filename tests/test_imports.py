@@ -26,6 +26,7 @@ LEVELS = [
     {"language_model", "selftest"},
     {"generate", "evaluate"},
     {"training"},
+    {"analysis"},
     {"benchmarks"},
     {"cli"},
 ]
@@ -50,6 +51,7 @@ CONFINED = {
     },
     "torch": {"torch", "benchmarks"},
     "tyro": {"cli"},
+    "matplotlib": {"analysis"},
 }
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 
