@@ -68,7 +68,7 @@ def retrieve(
     if state is None:
         batch, _, heads, *planes, d = q.shape
         state = mx.zeros((batch, heads, *planes, d, d), mx.float32)
-    function = metal.fused if form == "fused" else FORMS[form]
+    function = FORMS.get(form, metal.fused)  # which says why, where it cannot run
     return function(q, k, v, log_decay.astype(mx.float32), state.astype(mx.float32))
 
 
