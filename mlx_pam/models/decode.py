@@ -45,7 +45,7 @@ def runs(model: MemoryLM | TransformerLM, texts: int) -> bool:
         and wanted_form() in ("auto", "fused")
         and texts <= decode.MOST_TEXTS
         and supported(model.config)
-        and _dtype(model) in metal.DTYPES
+        and _has_one_type(model)
     )
 
 
@@ -95,7 +95,7 @@ def _block(
     return decode.product(y, memory.out.weight, layer.alpha_pam, z), state  # [B, (2,) D]
 
 
-def _dtype(model: MemoryLM) -> mx.Dtype | None:
-    """The one type of all weights, None if they have several."""
+def _has_one_type(model: MemoryLM) -> bool:
+    """Whether all weights are of one type, which the kernels take."""
     dtypes = {weight.dtype for _, weight in tree_flatten(model.parameters())}
-    return dtypes.pop() if len(dtypes) == 1 else None
+    return len(dtypes) == 1 and dtypes <= set(metal.DTYPES)

@@ -13,8 +13,8 @@ for (int channel = SHARE * lane; channel < N; channel += STRIDE) {
   Channels<B> x = take<N, PLANES, B>(z, channel);
   scale_channels<N>(x, squares, scale, channel);
   UNROLL for (int r = 0; r < ROWS; ++r) {
-    if (V % ROWS != 0 && row + r >= V) continue;
-    add_real_row<N, PLANES>(sums, r * B, x, table + long(row + r) * (PLANES * N), channel);
+    const device Element* one = table + long(min(row + r, V - 1)) * (PLANES * N);
+    add_real_row<N, PLANES>(sums, r * B, x, one, channel);
   }
 }
 

@@ -1,7 +1,7 @@
-// One token of a memory: its gates, its rotation, what it writes and what it reads (eqs. 4 to 7).
+// One token of a memory: its gates, its turn, what it writes and what it reads   (eqs. 4 to 7).
 //
 //     p = sigmoid(gate logit)      dt = softplus(decay logit)      gamma = e^{-dt} (1 - p) + p
-//     S <- gamma S + (1 - p) v (R k)^H      y = S R q / sqrt(D)      R: channel j turns by m theta_j
+//     S <- gamma S + (1 - p) v (R k)^H      y = S R q / sqrt(D)     R: channel j turns by m theta_j
 //
 //   qkv [B, P, 3, H, D]   decay_logit [B, H]   gate_logit [B, H], or [B, H, D] with CHANNEL_GATES
 //   phases [B, 2, W]      ids [B]   reset_token []: the id at which gamma is 0

@@ -11,8 +11,8 @@ Sums<ROWS * B> sums = no_sums<ROWS * B>();
 for (int channel = SHARE * lane; channel < N; channel += STRIDE) {
   const Channels<B> taken = take<N, PLANES, B>(x, channel);
   UNROLL for (int r = 0; r < ROWS; ++r) {
-    if (M % ROWS != 0 && row + r >= M) continue;
-    add_row<N, PLANES>(sums, r * B, taken, weight + (row + r) * N, M * N, channel);
+    const device Element* one = weight + min(row + r, M - 1) * N;
+    add_row<N, PLANES>(sums, r * B, taken, one, M * N, channel);
   }
 }
 

@@ -21,20 +21,24 @@ float squares[B] = {0.0f};
 for (int channel = SHARE * lane; channel < N; channel += STRIDE) {
   Channels<B> x = take<N, PLANES, B>(z, channel);
   scale_channels<N>(x, squares, scale, channel);
-  if (!is_map && !is_decay) {
+  if (is_map) {
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      const device Element* one = qkv_weight + min(row + r, M - 1) * N;
+      add_row<N, PLANES>(sums, r * B, x, one, M * N, channel);
+    }
+  } else if (is_decay) {
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      const device Element* one = decay_weight + min(row + r, H - 1) * (PLANES * N);
+      add_real_row<N, PLANES>(sums, r * B, x, one, channel);
+    }
+  } else {
     UNROLL for (int i = 0; i < B * SHARE; ++i) {
       thread float& re = x.re[i / SHARE][i % SHARE];
       re = PLANES == 2 ? magnitude(re, x.im[i / SHARE][i % SHARE]) : metal::fabs(re);
     }
-  }
-  UNROLL for (int r = 0; r < ROWS; ++r) {
-    if (row + r >= rows) continue;
-    if (is_map) {
-      add_row<N, PLANES>(sums, r * B, x, qkv_weight + (row + r) * N, M * N, channel);
-    } else if (is_decay) {
-      add_real_row<N, PLANES>(sums, r * B, x, decay_weight + (row + r) * (PLANES * N), channel);
-    } else {
-      add_real_row<N, 1>(sums, r * B, x, gate_weight + (row + r) * N, channel);
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      const device Element* one = gate_weight + min(row + r, GATES - 1) * N;
+      add_real_row<N, 1>(sums, r * B, x, one, channel);
     }
   }
 }

@@ -6,8 +6,9 @@
 //
 // A simdgroup takes a few rows, and for each the whole sum over the channels: a lane has 4 that lie
 // side by side of every 128. So each weight is read once, next to what its neighbours read, and
-// meets the vectors of all texts in registers. Sums are float, and of one order: a lane's own, then
-// pairs of lanes.
+// meets the vectors of all texts in registers. Where the last simdgroup would take rows that are
+// not there, it takes the last one again and writes nothing: a branch would make the loads wait for
+// one another. Sums are float, and of one order: a lane's own, then pairs of lanes.
 
 // Arrays stay in registers only if every index is known to the compiler.
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -98,7 +99,7 @@ METAL_FUNC void add_row(
   }
 }
 
-// The same of a real row over all planes, [PLANES, N] side by side: the sum of W_re x_re + W_im x_im.
+// The same of a real row over all planes, which lie side by side: y += W_re x_re + W_im x_im.
 template <int N, int PLANES, int B, int COUNT, typename Element>
 METAL_FUNC void add_real_row(
     thread Sums<COUNT>& sums, int first, thread const Channels<B>& x, const device Element* row,

@@ -3,7 +3,8 @@
 //     complex   h = modReLU(W_up x) e^{i arg g} sigmoid(|g|),  g = W_g x
 //     real      h = ReLU(W_up x + b) sigmoid(g), or as SwiGLU  h = W_up x g sigmoid(g)
 //
-//   z [B, P, N]   scale [N]   weight [P, 2 M, N], W_up above W_g   bias [M]   eps   ->   h [B, P, M]
+//   z [B, P, N]   scale [N]   weight [P, 2 M, N], W_up above W_g   bias [M]   eps
+//   ->   h [B, P, M]
 //
 // A simdgroup takes ROWS channels of h, for all texts. Grid: (1, M / ROWS).
 
@@ -17,8 +18,7 @@ for (int channel = SHARE * lane; channel < N; channel += STRIDE) {
   Channels<B> x = take<N, PLANES, B>(z, channel);
   scale_channels<N>(x, squares, scale, channel);
   UNROLL for (int r = 0; r < ROWS; ++r) {
-    if (M % ROWS != 0 && row + r >= M) continue;
-    const device Element* up = weight + (row + r) * N;
+    const device Element* up = weight + min(row + r, M - 1) * N;
     add_row<N, PLANES>(up_sums, r * B, x, up, plane, channel);
     add_row<N, PLANES>(gate_sums, r * B, x, up + M * N, plane, channel);
   }
