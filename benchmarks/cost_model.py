@@ -205,14 +205,15 @@ def _kernels(form: str, shape: Shape, chunk: int, backward: bool) -> float:
     return each if form == "parallel" else each * -(-shape.time // (chunk * CHUNKS_PER_SPAN))
 
 
-def decode(config: ModelConfig, context: int, kernels: float) -> list[Part]:
-    """One token of one text behind a context, in float32, started as so many kernels.
+def decode(config: ModelConfig, context: int, kernels: float, number: int = FLOAT32) -> list[Part]:
+    """One token of one text behind a context, started as so many kernels.
 
+    number: bytes of one of the weights; what the model remembers and the logits are float32.
     Weights are read once; an embedding is one row, but the tied head reads the whole table.
     """
     c = config
     state = sum(FLOAT32 * _size(shape) for shape in state_shapes(c, 1, context).values())
-    weights = FLOAT32 * (parameter_count(c) + c.vocab_size)  # and the logits
+    weights = number * parameter_count(c) + FLOAT32 * c.vocab_size  # and the logits
     if isinstance(c, MemoryConfig):
         counts = flops.pam(c, 1, chunk=1)
         memory = Part("state", 16 * c.memory_dim * c.head_dim * c.num_layers, 2 * state)

@@ -31,8 +31,14 @@ def next_logits(
 
     ids: `[B, 1]`; phases: `[B, 1, 2, width]`; memories: what `hidden` returned.
     """
-    if runs(model, texts=ids.shape[0]):
-        return in_kernels(model, ids, phases, memories)
+    step = in_kernels if runs(model, texts=ids.shape[0]) else in_layers
+    return step(model, ids, phases, memories)
+
+
+def in_layers(
+    model: MemoryLM | TransformerLM, ids: mx.array, phases: mx.array, memories: list[mx.array]
+) -> tuple[mx.array, list[mx.array]]:
+    """`next_logits` by the layers, which read a token as any text."""
     hidden, memories = model.hidden(ids, phases, memories)
     x, table = model.embedding.head(hidden[:, -1])
     return (x @ table.T).astype(mx.float32), memories
