@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -13,6 +15,8 @@ from mlx_pam.benchmarks import chips, cost_model, decode_tables, dispatches
 from mlx_pam.benchmarks.decode_tables import as_on_metal, count
 from mlx_pam.config import PRESETS
 from mlx_pam.ops import metal
+
+PAGE = Path(__file__).parents[2] / "docs" / "metal.md"
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +60,24 @@ def test_every_layer_starts_as_many() -> None:
     assert found == count(config, "layers").of(deep)
 
 
-def test_the_table_says_that_it_is_a_model_and_has_every_scale() -> None:
+def test_the_table_says_that_it_is_a_model_and_the_documentation_has_its_figures() -> None:
+    """About: another MLX compiles the layers to some kernels more or less."""
     console = Console(record=True, width=120)
-    console.print(decode_tables.table(cost_model.published(chips.BY_WORD["m1"])))
+    console.print(decode_tables.table(cost_model.published(chips.BY_WORD["m4-max"])))
     text = console.export_text()
     assert "MODEL" in text
-    assert all(text.count(f" {scale} ") == 2 for scale in PRESETS["pam"])
+    predicted = figures(r"^ +(\d+m +(?:layers|kernels) +\d.*)$", text)
+    assert len(predicted) == 2 * len(PRESETS["pam"])
+    shown = figures(r"^\| (\d+m \| (?:layers|kernels) \|.*) \|$", PAGE.read_text("utf-8"))
+    assert len(shown) == 4
+    for row, numbers in shown.items():
+        assert numbers == pytest.approx(predicted[row], rel=0.1)
+
+
+def figures(rows: str, text: str) -> dict[tuple[str, str], list[float]]:
+    """The numbers of each row by scale and step."""
+    cells = [row.replace("|", " ").replace(",", "").split() for row in re.findall(rows, text, re.M)]
+    return {(scale, step): [float(x) for x in numbers] for scale, step, *numbers in cells}
 
 
 def test_types_of_16_bits_halve_the_bytes_of_the_weights_alone() -> None:
