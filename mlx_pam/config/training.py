@@ -105,6 +105,12 @@ class TrainConfig:
     data: str = "sample"
     """sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a file or a folder; or a mixture of
     such by weight, as in "sample*0.3,my/folder*0.7"."""
+    stream: bool = False
+    """Read the data as it is needed, from hub or files, and store none of it; needs --steps."""
+    stream_buffer: int = 4096
+    """With --stream: windows that are shuffled together, and kept in memory."""
+    stream_validation: int = 200
+    """With --stream: documents that are held out for validation."""
     out: Path | None = None
     """Run folder; by default runs/MODEL-SCALE-DATA."""
     steps: int | None = None
@@ -181,7 +187,8 @@ class TrainConfig:
         text = isinstance(self.data, str) and self.data.strip()
         require(bool(text), "data", "the name of a corpus", self.data)
         shares(self.data)
-        for name in ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens", "max_skips"):
+        counts = ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens", "max_skips")
+        for name in (*counts, "stream_buffer", "stream_validation"):
             require_count(name, getattr(self, name))
         for name in ("eval_every", "save_every", "sample_every", "seed"):
             require_count(name, getattr(self, name), least=0)
@@ -191,6 +198,8 @@ class TrainConfig:
         for name in ("steps", "stop_after"):
             if getattr(self, name) is not None:
                 require_count(name, getattr(self, name))
+        ends = self.steps is not None or not self.stream
+        require(ends, "steps", "given with stream, whose length is not known", self.steps)
         if self.warmup_steps is not None:
             require_count("warmup_steps", self.warmup_steps, least=0)
         if self.lr is not None:

@@ -134,14 +134,15 @@ class JsonLines:
 
 
 def reader(file: File, how: str | None = None) -> Reader:
-    """How to read a file, by its name; `how` names a separator, a field or a column."""
+    """How to read a file, by its name; `how` names a separator of texts, or a field or column."""
     suffix = plain_name(file).suffix
+    column = None if how in SEPARATORS else how
     if suffix in JSON_LINES:
-        return JsonLines(file, how or FIELD)
+        return JsonLines(file, column or FIELD)
     if suffix in TABLES:
         from mlx_pam.data.table import Rows
 
-        return Rows(file, how)
+        return Rows(file, column)
     if how is None:
         return WholeText(file)
     if how not in SEPARATORS:

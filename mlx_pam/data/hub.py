@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mlx_pam.data import wikitext
 from mlx_pam.data.copies import Document
+from mlx_pam.data.hub_file import brief
 from mlx_pam.data.source import Source, Split
 from mlx_pam.data.splits import NAMES, deal
 from mlx_pam.data.table import text_column
@@ -26,6 +28,8 @@ PATIENCE = 6.0
 """Seconds that the hub has for its first answer."""
 
 T = TypeVar("T")
+
+_DIGEST = re.compile("[0-9a-f]{40}")
 
 
 class Unreachable(Exception):
@@ -41,45 +45,54 @@ class HubText:
     repository: str
     config: str | None
     revision: str | None
-    """The commit to use; None is the newest that can be had."""
+    """Of the repository, its whole digest where it is to be found offline; None is the newest."""
     otherwise: str
     """What to do without a network."""
 
     def source(self) -> Source:
         """Settles the commit, asking the hub unless it is given. Texts are fetched when opened."""
-        commit = self.revision or self._newest()
+        commit = self.commit()
         return Source(
-            self.name,
-            f"{self.repository}{f', {self.config}' if self.config else ''}, commit {commit[:8]}",
-            {
-                "repository": self.repository,
-                "config": self.config,
-                "commit": commit,
-                "copies": "left out",
-            },
-            lambda: self._open(commit),
+            name=self.name,
+            description=self.describe(commit),
+            identity=self.identify(commit) | {"copies": "left out"},
+            splits=lambda: self._open(commit),
+            commit=commit,
         )
 
-    def _newest(self) -> str:
+    def describe(self, commit: str) -> str:
+        """The data set in words."""
+        config = f", {self.config}" if self.config else ""
+        return f"{self.repository}{config}, commit {commit[:8]}"
+
+    def identify(self, commit: str) -> dict[str, str | None]:
+        """All that its text depends on."""
+        return {"repository": self.repository, "config": self.config, "commit": commit}
+
+    def commit(self) -> str:
+        """The digest of the commit to use."""
+        if self.revision and _DIGEST.fullmatch(self.revision):
+            return self.revision
         try:
-            return self._ask_hub()
+            return self.ask_hub(self.revision)
         except Unreachable as error:
-            if kept := _downloaded(self.repository):
-                return kept.name
-            raise self._cannot_be_had(error) from error
+            kept = None if self.revision else _downloaded(self.repository)
+            if kept is None:
+                raise self.cannot_be_had(error) from error
+            return kept.name
 
     def _open(self, commit: str) -> dict[str, Split]:
         try:
-            self._ask_hub(commit)
+            self.ask_hub(commit)
             found = self._load(self.repository, commit)
         except Unreachable as error:
             kept = _downloaded(self.repository, commit)
             if kept is None:
-                raise self._cannot_be_had(error) from error
+                raise self.cannot_be_had(error) from error
             try:
                 found = self._load(str(kept), None)
             except DataError:  # another configuration was downloaded, or not all of this one
-                raise self._cannot_be_had(error) from error
+                raise self.cannot_be_had(error) from error
         splits = {split: self._split(rows) for split, rows in self._choose(found).items()}
         dealt = not any(name in found for name in NAMES["validation"])
         return splits | {"train": dataclasses.replace(splits["train"], without_copies=dealt)}
@@ -90,9 +103,9 @@ class HubText:
         try:
             return load_dataset(where, self.config, revision=revision)
         except Exception as error:  # of the network, the format, the configuration
-            raise DataError(f"{self.name} cannot be loaded: {_brief(error)}") from error
+            raise DataError(f"{self.name} cannot be loaded: {brief(error)}") from error
 
-    def _ask_hub(self, revision: str | None = None) -> str:
+    def ask_hub(self, revision: str | None = None) -> str:
         """The commit that a revision is; raises `Unreachable` when no answer comes in time."""
         if importlib.util.find_spec("datasets") is None:
             raise DataError(f"{self.name} needs the package datasets: pip install datasets")
@@ -106,19 +119,26 @@ class HubText:
         except (RepositoryNotFoundError, HFValidationError) as error:
             raise DataError(
                 f"{self.name} must name a public data set of the Hugging Face hub, or one that you "
-                f"are logged in for: {_brief(error)}"
+                f"are logged in for: {brief(error)}"
             ) from error
         except Exception as error:  # whatever a network can do
-            raise Unreachable(_brief(error)) from error
+            raise Unreachable(brief(error)) from error
         return info.sha
 
-    def _choose(self, found: DatasetDict) -> dict[str, Dataset]:
+    def choose_splits(self, found: Mapping[str, T]) -> dict[str, T]:
+        """Ours, by the names that they have there."""
         chosen = {}
         for split, names in NAMES.items():
             if present := [name for name in names if name in found]:
                 chosen[split] = found[present[0]]
         if "train" not in chosen:
-            raise DataError(f"{self.name} must have a split train, got {', '.join(found)}")
+            raise DataError(
+                f"{self.name} must have a split train, got {', '.join(found) or 'none'}"
+            )
+        return chosen
+
+    def _choose(self, found: DatasetDict) -> dict[str, Dataset]:
+        chosen = self.choose_splits(found)
         if "validation" not in chosen:
             rows = chosen["train"]
             chosen |= {split: rows.select(part) for split, part in deal(range(len(rows))).items()}
@@ -130,7 +150,7 @@ class HubText:
         size = rows.data.nbytes * len(rows) // max(rows.data.num_rows, 1)
         return Split(_Documents(rows, self.repository == wikitext.REPOSITORY), size)
 
-    def _cannot_be_had(self, reason: Unreachable) -> DataError:
+    def cannot_be_had(self, reason: Unreachable) -> DataError:
         return DataError(f"{self.name} cannot be fetched ({reason}): {self.otherwise}")
 
 
@@ -186,9 +206,3 @@ def _in_time(call: Callable[[], T]) -> T:
         return answer.result(PATIENCE)
     except FutureTimeout:
         raise TimeoutError(f"no answer within {PATIENCE:g} s") from None
-
-
-def _brief(error: Exception) -> str:
-    """The first line of an error that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from mlx_pam.config import shares
+from mlx_pam.cache import cache_folder
+from mlx_pam.config import require, shares
 from mlx_pam.data.batches import Batches, require_tokens
+from mlx_pam.data.catalogue import find_files
 from mlx_pam.data.corpus import Corpus, load_corpus
+from mlx_pam.data.streamed import Streamed, Streaming, open_stream
 from mlx_pam.data.tokenizer import Tokenizer
 
 
@@ -21,7 +24,7 @@ class Part:
     label: str
     """What tells it from the others."""
     weight: int
-    corpus: Corpus
+    corpus: Corpus | Streamed
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Mixture:
     """The corpora of a run; a run on one corpus is a mixture of one."""
 
     parts: tuple[Part, ...]
+    streaming: Streaming | None = None
 
     @property
     def name(self) -> str:
@@ -58,9 +62,10 @@ class Mixture:
         return part.weight / sum(part.weight for part in self.parts)
 
     def require(self, seq_len: int) -> None:
-        """Raise a `DataError` unless every part has a window to train on and one to validate on."""
+        """Raise a `DataError` unless every split that is stored or held out has a whole window."""
         for part in self.parts:
-            require_tokens(part.corpus, seq_len)
+            splits = [split for split in ("train", "validation") if split in part.corpus.tokens]
+            require_tokens(part.corpus, seq_len, splits)
 
     def batches(self, seq_len: int, batch_size: int, seed: int) -> Batches:
         """Training batches, without end."""
@@ -84,32 +89,55 @@ class Mixture:
             return told
         lines = [f"{len(told)} corpora take turns"]
         for part, text, epochs in zip(self.parts, told, batches.epochs(windows), strict=True):
-            lines.append(f"{100 * self.share(part):.4g}% {part.label}: {text}; {epochs:.3g} epochs")
+            often = "" if epochs is None else f"; {epochs:.3g} epochs"
+            lines.append(f"{100 * self.share(part):.4g}% {part.label}: {text}{often}")
         return lines
 
     def record(self) -> dict[str, Any]:
         """What a checkpoint holds of the data, for `agreement`."""
         parts = [[part.corpus.name, part.weight, part.corpus.fingerprint] for part in self.parts]
-        found = {"name": self.name, "fingerprint": self.fingerprint}
-        return found | {"parts": parts} if len(parts) > 1 else found
+        commits = {part.label: part.corpus.commit for part in self.parts if part.corpus.commit}
+        found = {
+            "parts": parts if len(parts) > 1 else None,
+            "commits": commits,
+            "streaming": self.streaming and asdict(self.streaming),
+        }
+        told = {key: value for key, value in found.items() if value}
+        return {"name": self.name, "fingerprint": self.fingerprint, **told}
 
     def agreement(self, saved: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """What must be as it was for a run to go on: name -> (then, now)."""
+        now = self.record()
         pairs = {"data": (saved["name"], self.name)}
-        if saved["name"] == self.name:
-            for (name, _, then), part in zip(saved.get("parts", []), self.parts, strict=False):
-                pairs[f"data fingerprint of {name}"] = (then, part.corpus.fingerprint)
+        streaming = [record.get("streaming") for record in (saved, now)]
+        pairs["stream"] = tuple(map(bool, streaming))
+        for name in asdict(self.streaming) if all(streaming) else ():
+            pairs[f"stream_{name}"] = tuple(each[name] for each in streaming)
+        for label, commit in now.get("commits", {}).items():
+            pairs[f"commit of {label}"] = (saved.get("commits", {}).get(label), commit)
+        for (name, _, then), part in zip(saved.get("parts", ()), self.parts, strict=False):
+            pairs[f"data fingerprint of {name}"] = (then, part.corpus.fingerprint)
         return pairs | {"data fingerprint": (saved["fingerprint"], self.fingerprint)}
 
 
-def load_mixture(data: str, tokenizer: Tokenizer) -> Mixture:
-    """The corpora that `TrainConfig.data` names, see `mlx_pam.config.shares`."""
+def load_mixture(data: str, tokenizer: Tokenizer, streaming: Streaming | None = None) -> Mixture:
+    """The corpora that `TrainConfig.data` names, see `mlx_pam.config.shares`.
+
+    With `streaming` those that can be large are read as they are needed, and not stored.
+    """
     found = shares(data)
-    corpora = [load_corpus(share.name, tokenizer) for share in found]
+    files = [streaming and find_files(share.name, cache_folder()) for share in found]
+    if streaming:
+        require(any(files), "stream", f"off with data {data}, which is small and stored", True)
+    corpora = [
+        open_stream(of, tokenizer, streaming) if of else load_corpus(share.name, tokenizer)
+        for share, of in zip(found, files, strict=True)
+    ]
     names = [corpus.name for corpus in corpora]
     return Mixture(
         tuple(
             Part(corpus.name if names.count(corpus.name) == 1 else share.name, share.weight, corpus)
             for share, corpus in zip(found, corpora, strict=True)
-        )
+        ),
+        streaming,
     )

@@ -42,6 +42,8 @@ class Source:
     """All that the text depends on, as JSON can hold it."""
     splits: Callable[[], Mapping[str, Split]]
     """Opens the text: train, validation and perhaps test."""
+    commit: str | None = None
+    """Of a data set of the hub."""
 
 
 def sample() -> Source:

@@ -27,18 +27,30 @@ def in_order(
 ) -> Iterator[Out]:
     """function(item) for each item, by `workers` threads (None: one for each core).
 
-    The results come in the order of the items, whatever the number of threads; a few items more
-    than that are in memory at once. What a thread raises is raised here.
+    The results come in the order of the items, whatever the number of threads, and errors of items
+    and threads in their turn; twice as many items as threads are taken ahead.
     """
     workers = min(workers or cores(), MOST_WORKERS)
     pool = ThreadPoolExecutor(workers, "tokenise")
     waiting: deque[Future[Out]] = deque()
     try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
+        for future in _submitted(pool, function, items):
+            waiting.append(future)
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _submitted(
+    pool: ThreadPoolExecutor, function: Callable[[In], Out], items: Iterable[In]
+) -> Iterator[Future[Out]]:
+    try:
+        for item in items:
+            yield pool.submit(function, item)
+    except Exception as error:  # of the items: it comes after the results of those before it
+        failed: Future[Out] = Future()
+        failed.set_exception(error)
+        yield failed

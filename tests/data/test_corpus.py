@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlx_pam.cache import cache_folder
-from mlx_pam.data import corpus as module
+from mlx_pam.data import catalogue as module
 from mlx_pam.data import source, store
 from mlx_pam.data.corpus import Corpus, load_corpus
 from mlx_pam.data.tokenizer import gpt2

@@ -47,6 +47,17 @@ def test_an_error_of_a_thread_is_raised_in_its_turn() -> None:
         next(results)
 
 
+def test_an_error_of_the_items_comes_after_the_results_of_those_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield from range(3)
+        raise ValueError("no more")
+
+    results = in_order(lambda x: x, items(), 4)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="no more"):
+        next(results)
+
+
 def test_all_threads_work_at_once() -> None:
     barrier = threading.Barrier(3)
     assert list(in_order(lambda _: barrier.wait(9) >= 0, range(3), 3)) == [True] * 3

@@ -1,0 +1,155 @@
+"""Corpora that are read as they are needed: their files, and the documents that are held out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlx_pam.data.documents import Passage, Reader, WholeText, reader
+from mlx_pam.data.files import readable
+from mlx_pam.data.splits import split_files
+from mlx_pam.data.stream import EndlessText, StreamedWindows, digest, encode_passage
+from mlx_pam.data.text import TextRange
+from mlx_pam.data.tokenizer import Tokenizer
+from mlx_pam.errors import DataError
+
+FORMAT = 1
+"""Part of every fingerprint: to be raised when the same files shall become other windows."""
+
+SAMPLE = 1 << 16
+"""Bytes at the beginning, in the middle and at the end of a file, by which a change is noticed."""
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """How texts are read as they are needed."""
+
+    buffer: int
+    """Windows that are shuffled together, and kept in memory."""
+    validation: int
+    """Documents that are held out."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a corpus."""
+
+    name: str
+    description: str
+    readers: Mapping[str, Sequence[Reader]]
+    """Of train, and perhaps of validation."""
+    identity: Any
+    """What is known of the text without reading it all, as JSON can hold it."""
+    commit: str | None = None
+    """Of a data set of the hub."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A text that is read as it is needed; beside `mlx_pam.data.corpus.Corpus`."""
+
+    name: str
+    description: str
+    fingerprint: str
+    """Hex digest over what is known of the files, tokenizer and settings."""
+    train: Sequence[Reader]
+    validation: np.ndarray
+    held_out: frozenset[bytes]
+    """`digest` of documents of train."""
+    tokenizer: Tokenizer
+    buffer: int
+    commit: str | None = None
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of the split that has an end."""
+        return {"validation": len(self.validation)}
+
+    def windows(self, seq_len: int, seed: int, part: int) -> StreamedWindows:
+        """Its windows to train on, as a part of a mixture."""
+        text = EndlessText(self.name, self.train, self.held_out, self.tokenizer, seed, part)
+        return StreamedWindows(text, seq_len, self.buffer)
+
+
+def local_files(path: Path, how: str | None = None) -> Files:
+    """A file or the files of a folder, `how` as in `documents.reader`."""
+    files = split_files(path)
+    readers = {
+        split: [reader(file, how) for file in of] for split, of in files.items() if split != "test"
+    }
+    known = {split: [_glance(file) for file in of] for split, of in files.items()}
+    name = (path.resolve() if path.is_dir() else path).name + (f":{how}" if how else "")
+    count = sum(map(len, readers.values()))
+    return Files(name, f"{path}, {count} files", readers, {"files": known, "how": how})
+
+
+def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Streamed:
+    """Read the documents that are held out: the first of the validation files, or else of train.
+
+    In the latter case no copy of them is trained on. Raises `DataError` if nothing is left.
+    """
+    facts = [FORMAT, tokenizer.fingerprint, files.identity, asdict(streaming)]
+    given = files.readers.get("validation")
+    train = files.readers["train"]
+    tokens, documents, held_out, whole = [], 0, set(), set()
+    for each, passage in _passages(given or train):
+        documents += passage.begins
+        if documents > streaming.validation:
+            break
+        tokens.append(encode_passage(passage, tokenizer))
+        if isinstance(each, WholeText):
+            whole.add(each)
+        else:
+            held_out.add(digest(passage.text))
+    else:
+        if not given:
+            raise DataError(
+                f"{files.name} must hold more documents than stream_validation, "
+                f"{streaming.validation}, which holds out the first, got {documents}"
+            )
+    if not given:
+        train = [each for each in train if not _is_one_of(each, whole)]
+    where = "of the validation files" if given else "held out, and copies of them"
+    return Streamed(
+        name=files.name,
+        description=f"{files.description}, read as needed; validation: the first "
+        f"{min(documents, streaming.validation)} documents {where}",
+        fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest(),
+        train=train,
+        validation=np.concatenate(tokens),
+        held_out=frozenset() if given else frozenset(held_out),
+        tokenizer=tokenizer,
+        buffer=streaming.buffer,
+        commit=files.commit,
+    )
+
+
+def _passages(readers: Sequence[Reader]) -> Iterator[tuple[Reader, Passage]]:
+    for each in readers:
+        for passage in each.read():
+            yield each, passage
+
+
+def _is_one_of(each: Reader, whole: set[WholeText]) -> bool:
+    """Whether a file is, or is a copy of, one of those that are held out whole."""
+    sizes = {held.file.stat().st_size for held in whole}
+    if not isinstance(each, WholeText) or each.file.stat().st_size not in sizes:
+        return False
+    return TextRange.of(each.file).digest in {TextRange.of(held.file).digest for held in whole}
+
+
+def _glance(file: Path) -> list[Any]:
+    """Size and a digest of a few samples of a file."""
+    seen = hashlib.sha256()
+    with readable(file), file.open("rb") as opened:
+        size = file.stat().st_size
+        for place in (0, size // 2, max(0, size - SAMPLE)):
+            opened.seek(place)
+            seen.update(opened.read(SAMPLE))
+    return [size, seen.hexdigest()]
