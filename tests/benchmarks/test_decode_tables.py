@@ -66,7 +66,7 @@ def test_the_table_says_that_it_is_a_model_and_the_documentation_has_its_figures
     console.print(decode_tables.table(cost_model.published(chips.BY_WORD["m4-max"])))
     text = console.export_text()
     assert "MODEL" in text
-    predicted = figures(r"^ +(\d+m +(?:layers|kernels) +\d.*)$", text)
+    predicted = figures(r"^ +(\d+[km] +(?:layers|kernels) +\d.*)$", text)
     assert len(predicted) == 2 * len(PRESETS["pam"])
     shown = figures(r"^\| (\d+m \| (?:layers|kernels) \|.*) \|$", PAGE.read_text("utf-8"))
     assert len(shown) == 4
