@@ -71,18 +71,15 @@ def library(text: str, sanitize: str | None = None) -> Path:
 
 
 def _flags(code: str, sanitize: str | None) -> tuple[list[str], list[str], list[str]]:
-    """Compiler flags of the kernel, those of both kernel and machine, and the linker's."""
+    """Compiler flags for the kernel alone, for both kernel and machine, and for the linker."""
     if sanitize is None:
         # half of the time goes into alignments, which only pointers to vectors can get wrong
         alignment = ",alignment" if POINTER_TO_VECTOR.search(code) else ""
         return [f"-fsanitize=thread,{UNDEFINED}{alignment}"], [], []
-    recover = "-fsanitize-recover=all" if sanitize != "thread" else "-g1"
-    name = sanitize.partition(",")[0].upper()
-    return (
-        [f"-fsanitize={sanitize}", recover],
-        [f"-DEMULATOR_{name}_SANITIZER"],
-        [f"-fsanitize={sanitize}"],
-    )
+    name, _, undefined = sanitize.partition(",")
+    flag = f"-fsanitize={sanitize}"
+    recover = ["-fsanitize-recover=all"] if undefined else []
+    return [flag, *recover], [f"-DEMULATOR_{name.upper()}_SANITIZER"], [flag]
 
 
 def _object(file: Path, flags: list[str]) -> Path:

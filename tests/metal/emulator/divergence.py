@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from clang.cindex import Cursor, CursorKind, TokenKind, TranslationUnit
+from clang.cindex import Cursor, CursorKind, TokenKind
 
 THREADGROUP, SIMDGROUP, THREAD = range(3)  # equal in all threads of ..., or differing by thread
 ATTRIBUTES = {
@@ -32,11 +32,8 @@ LOOPS = (CursorKind.FOR_STMT, CursorKind.WHILE_STMT, CursorKind.DO_STMT)
 WRITES = (CursorKind.COMPOUND_ASSIGNMENT_OPERATOR, CursorKind.UNARY_OPERATOR)
 
 
-def divergent_barriers(unit: TranslationUnit, file: str) -> Iterator[tuple[str, str, int]]:
-    """(rule, message, line) for each; `file` is the kernel's own."""
-    own = [
-        c for c in unit.cursor.get_children() if c.location.file and c.location.file.name == file
-    ]
+def divergent_barriers(own: list[Cursor]) -> Iterator[tuple[str, str, int]]:
+    """(rule, message, line) of each, in a source's own declarations; the kernel is the last."""
     functions = {c.spelling: c for c in own if c.kind in FUNCTIONS and _body(c)}
     *_, kernel = functions.values()
     analysis = _Analysis(functions)

@@ -7,8 +7,8 @@ import ctypes
 import mmap
 import re
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def launch(
 ) -> tuple[list[mx.array], Counts]:  # fmt: skip
     """Outputs of the kernel in a library, and what it counted; raises `LaunchError`."""
     if min(*grid, *threadgroup) < 1 or np.prod(threadgroup) > THREADS:
-        rule = f"both must be >= 1, and a threadgroup has up to {THREADS} threads"
+        rule = f"each must be >= 1, and a threadgroup has up to {THREADS} threads"
         raise LaunchError("launch", f"grid {grid}, threadgroup {threadgroup}: {rule}")
     arrays = {n: _Array.of(x, contiguous) for n, x in zip(input_names, inputs, strict=True)}
     for name, *output in zip(output_names, output_shapes, output_dtypes, strict=True):
@@ -126,22 +126,27 @@ def launch(
         entry.data, entry.bytes, entry.element = place.ctypes.data, place.nbytes, place.itemsize
         entry.name, entry.is_output = name.encode(), name in output_names
         entry.initialised = name not in output_names or init_value is not None
-    call = _Launch(
-        block=block.ctypes.data, block_bytes=block.nbytes, buffers=table, buffer_count=len(table), grid=tuple(grid), threadgroup=tuple(threadgroup),
-        order=SCHEDULES.index(schedule), seed=1,
-    )  # fmt: skip
+    call = _Launch(block.ctypes.data, block.nbytes, table, len(table))
+    call.grid[:], call.threadgroup[:] = grid, threadgroup
+    call.order, call.seed = SCHEDULES.index(schedule), 1
     ctypes.CDLL(str(file)).emulator_launch(ctypes.byref(call))
+    _judge(call, table, file, source)
+    outputs = [
+        _as_mlx(places[name].reshape(shape), dtype)
+        for name, shape, dtype in zip(output_names, output_shapes, output_dtypes, strict=True)
+    ]
+    return outputs, Counts(**{count.name: getattr(call, count.name) for count in fields(Counts)})
+
+
+def _judge(call: _Launch, table: Iterable[_Buffer], file: Path, source: str) -> None:
+    """Raise what a launch found."""
     if call.error:
         layer, _, text = call.error.decode().partition(": ")
         raise LaunchError(layer, _with_lines(text, file, source.splitlines()))
     for entry in table:
         if entry.unwritten:
-            count = entry.bytes // entry.element
-            text = f"{entry.unwritten} of {count} elements of {entry.name.decode()}"
-            raise LaunchError("unwritten", f"{text} are written by no thread")
-    counts = Counts(**{name: getattr(call, name) for name in Counts.__dataclass_fields__})
-    outputs = zip(output_names, output_shapes, output_dtypes, strict=True)
-    return [_as_mlx(places[name].reshape(shape), dtype) for name, shape, dtype in outputs], counts
+            which = f"{entry.unwritten} of {entry.bytes // entry.element} elements"
+            raise LaunchError("unwritten", f"no thread writes {which} of {entry.name.decode()}")
 
 
 def _memory_of(parameter: str, arrays: dict[str, _Array]) -> np.ndarray:
@@ -153,7 +158,7 @@ def _memory_of(parameter: str, arrays: dict[str, _Array]) -> np.ndarray:
 
 
 def _far_apart(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """A block of memory, of which no more is taken up than copies of the arrays in it; and these."""
+    """A block of memory, taken up no further than by copies of the arrays in it, and these."""
     ends = np.cumsum([GAP, *(GAP + -(-array.nbytes // 4096) * 4096 for array in arrays.values())])
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     block = np.frombuffer(mmap.mmap(-1, int(ends[-1]), flags), np.uint8)

@@ -8,6 +8,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from .trial import trial
+
 BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 # the sum of squared deviations of each row, one threadgroup a row
 ROWS = """
@@ -51,42 +53,24 @@ simdgroup_store(sum, y, 8);
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and a launch of it; the answer is in float64."""
+    """A correct kernel, a launch of it, and what it should give, in float64."""
 
     source: str
     inputs: dict[str, np.ndarray]
     answer: np.ndarray
-    grid: int
-    threadgroup: int
-    template: dict[str, Any]
+    launch: dict[str, Any]
 
     def run(
-        self, old: str = "", new: str = "", header: str = "",
-        template: dict[str, Any] | None = None, **changed: int,
-    ) -> np.ndarray:  # fmt: skip
-        """Launch it, with `new` in the place of `old` and another template or grid."""
+        self, old: str = "", new: str = "", template: dict[str, Any] | None = None, **launch: Any
+    ) -> np.ndarray:
+        """Its output, with `new` where `old` is first, and other settings of the launch."""
         assert old in self.source, f"not in the kernel: {old}"
-        kernel = mx.fast.metal_kernel(
-            name="planted",
-            input_names=list(self.inputs),
-            output_names=["y"],
-            source=self.source.replace(old, new, 1) if old else self.source,
-            header=header,
-        )
-        grid, group = (changed.get(n, getattr(self, n)) for n in ("grid", "threadgroup"))
-        template = {**self.template, **(template or {})}
-        (y,) = kernel(
-            inputs=[mx.array(x) for x in self.inputs.values()],
-            template=list(template.items()),
-            grid=(grid, 1, 1),
-            threadgroup=(group, 1, 1),
-            output_shapes=[self.answer.shape],
-            output_dtypes=[template["T"] if "y[which]" in self.source else mx.float32],
-        )
-        return np.array(y.astype(mx.float32))
+        settings = {"dtype": mx.float32, **self.launch, **launch}
+        settings["template"] = {**self.launch["template"], **(template or {})}
+        return trial(self.source.replace(old, new, 1), self.inputs, self.answer.shape, **settings)
 
     def is_right(self, y: np.ndarray) -> bool:
-        """As far as float32 goes, or the type that the template asks for."""
+        """To the accuracy of float32."""
         return bool(np.abs(y - self.answer).max() <= 1e-5 * np.abs(self.answer).max())
 
 
@@ -94,17 +78,21 @@ def _kernels() -> dict[str, Kernel]:
     random = np.random.default_rng(0)
     rows = random.normal(size=(3, 200)).astype(np.float32)
     a, b = random.normal(size=(2, 8, 8)).astype(np.float32)
-    deviations = ((rows - rows.mean(-1, keepdims=True, dtype=np.float64)) ** 2).sum(-1)
-    product = a.astype(np.float64) @ b
+    auto = ROWS.replace("const device float* x", "auto x")  # whatever the address space
+
+    def deviations(x: np.ndarray) -> np.ndarray:
+        return ((x - x.mean(-1, keepdims=True, dtype=np.float64)) ** 2).sum(-1)
+
+    def launch(grid: int, threadgroup: int, **template: Any) -> dict[str, Any]:
+        return {"grid": grid, "threadgroup": threadgroup, "template": {"T": mx.float32, **template}}
+
     return {
-        "rows": Kernel(ROWS, {"rows": rows}, deviations, 384, 128, {"T": mx.float32, "N": 200}),
+        "rows": Kernel(ROWS, {"rows": rows}, deviations(rows), launch(384, 128, N=200)),
         "few": Kernel(
-            ROWS.replace("const device float* x", "auto x"), {"rows": rows[:1, :5]},
-            ((rows[:1, :5] - rows[:1, :5].mean(dtype=np.float64)) ** 2).sum(-1), 128, 128,
-            {"T": mx.float32, "N": 5},
+            auto, {"rows": rows[:1, :5]}, deviations(rows[:1, :5]), launch(128, 128, N=5)
         ),
-        "product": Kernel(PRODUCT, {"a": a, "b": b}, product, 32, 32, {"T": mx.float32}),
-    }  # fmt: skip
+        "product": Kernel(PRODUCT, {"a": a, "b": b}, a.astype(np.float64) @ b, launch(32, 32)),
+    }
 
 
 KERNELS = _kernels()
@@ -183,7 +171,8 @@ FAULTS = [
           old=WRITE, new="if (me == 0) y[which] = y[which] + "),
     Fault("an output that is not filled", None, "unwritten", NO, NO,
           old="if (me == 0)", new="if (me == 0 && which > 0)"),
-    Fault("one output written by all threads", None, "race", NO, YES, old="if (me == 0) y", new="y"),
+    Fault("one output written by all threads", None, "race", NO, YES,
+          old="if (me == 0) y", new="y"),
     Fault("one output written by two threadgroups", None, "race", NO, NO,
           old=WRITE, new="if (me == which) y[0] = y[which] ="),
     # types and names
@@ -202,7 +191,8 @@ FAULTS = [
           old=SUM, new=f"const_cast<device float*>(rows)[0] = sum;\n{SUM}"),
     Fault("a double", "double", None, NO, NO, old="float sum", new="double sum"),
     Fault("a float that is to be a bfloat by itself", "bfloat", "compile", NO, NO,
-          old="static_cast<T>", new="", changed={"template": {"T": mx.bfloat16}}),
+          old="static_cast<T>", new="",
+          changed={"template": {"T": mx.bfloat16}, "dtype": mx.bfloat16}),
     Fault("a name that MLX uses", "name", None, NO, NO,
           changed={"header": "METAL_FUNC int ceildiv(int a, int b) { return (a + b - 1) / b; }\n"}),
     # arithmetic

@@ -6,6 +6,7 @@ Beside clang's own errors stand the rules of Metal that OpenCL does not have.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +26,13 @@ ARGUMENTS = (
     "-include", str(Path(__file__).with_name("msl") / "check.h"),
     "-Wall", "-Wimplicit-float-conversion", "-Wno-unused", "-Wno-unused-value",
     "-Wno-unknown-attributes", "-Wno-unknown-pragmas", "-Wno-undefined-inline",
-    "-Wno-undefined-internal", "-Wno-missing-braces",
+    "-Wno-undefined-internal", "-Wno-missing-braces", "-Wno-implicit-int-float-conversion",
 )  # fmt: skip
 THREADGROUP_MEMORY = 32768  # bytes, of every Apple GPU
+OTHER_NUMBERS = {
+    "float", "half", "bool", "char", "unsigned char", "short", "unsigned short", "int",
+    "unsigned int", "long", "unsigned long",
+}  # fmt: skip
 NO_BFLOAT = "no number turns into a bfloat by itself: static_cast it"
 
 CASTS = {
@@ -48,26 +53,31 @@ TYPED = CASTS | {
 def broken(code: str) -> Broken:
     """Rule, message and line of each rule that the translation of a source breaks."""
     unit = Index.create().parse(FILE, args=list(ARGUMENTS), unsaved_files=[(FILE, code)])
-    yield from _diagnostics(unit)
-    yield from _threadgroup_memory(unit)
-    yield from _names(unit)
-    for cursor, parent in _walk(unit.cursor):
-        spelling, line = cursor.type.spelling, cursor.location.line
-        if cursor.kind in TYPED and "__generic" in spelling:
+    own = [
+        c for c in unit.cursor.get_children() if c.location.file and c.location.file.name == FILE
+    ]
+    pairs = [pair for cursor in own for pair in _walk(cursor, unit.cursor)]
+    shared = [c for c, _ in pairs if c.kind == CursorKind.VAR_DECL and _is_shared(c)]
+    yield from _diagnostics(unit, {variable.spelling for variable in shared})
+    yield from _threadgroup_memory(shared)
+    yield from _names(own)
+    for cursor, parent in pairs:
+        if cursor.kind in TYPED and "__generic" in (spelling := cursor.type.spelling):
             name = cursor.spelling or spelling.replace("__generic ", "")
-            yield "address space", f"'{name}' has none", line
-        unwritten = cursor.kind == CursorKind.UNEXPOSED_EXPR and parent.kind not in CASTS
-        if unwritten and _is_bfloat(cursor.type) and not all(map(_is_bfloat, _types(cursor))):
-            yield "bfloat", NO_BFLOAT, line
-    yield from divergent_barriers(unit, FILE)
+            yield "address space", f"'{name}' has none", cursor.location.line
+        if parent.kind not in CASTS and _becomes_bfloat(cursor):
+            yield "bfloat", NO_BFLOAT, cursor.location.line
+    yield from divergent_barriers(own)
 
 
-def _diagnostics(unit: TranslationUnit) -> Broken:
+def _diagnostics(unit: TranslationUnit, shared: set[str]) -> Broken:
     for diagnostic in unit.diagnostics:
-        message, line = diagnostic.spelling, diagnostic.location.line
+        message, line, option = diagnostic.spelling, diagnostic.location.line, diagnostic.option
         if "casting to single precision" in message:
             continue  # in Metal a literal without suffix is a float
-        if diagnostic.option == "-Wimplicit-float-conversion":
+        if "uninitialized" in option and message.split("'")[1] in shared:
+            continue  # another thread may have written it
+        if option == "-Wimplicit-float-conversion":
             if "__bf16" in message.rpartition(" to ")[2]:  # to half it is allowed
                 yield "bfloat", NO_BFLOAT, line
         elif "'double'" in message:
@@ -76,35 +86,45 @@ def _diagnostics(unit: TranslationUnit) -> Broken:
             yield "type", message, line
 
 
-def _threadgroup_memory(unit: TranslationUnit) -> Broken:
+def _threadgroup_memory(variables: list[Cursor]) -> Broken:
     total = 0
-    for cursor, _ in _walk(unit.cursor):
-        if cursor.kind == CursorKind.VAR_DECL and cursor.type.spelling.startswith("__local"):
-            total += max(0, cursor.type.get_size())
-            if total > THREADGROUP_MEMORY:
-                message = f"{total} bytes with '{cursor.spelling}', of {THREADGROUP_MEMORY}"
-                yield "threadgroup memory", message, cursor.location.line
+    for variable in variables:
+        total += max(0, variable.type.get_size())
+        if total > THREADGROUP_MEMORY:
+            message = f"{total} bytes with '{variable.spelling}', of {THREADGROUP_MEMORY}"
+            yield "threadgroup memory", message, variable.location.line
 
 
-def _names(unit: TranslationUnit) -> Broken:
+def _names(own: list[Cursor]) -> Broken:
     taken = names_taken(ARGUMENTS)
-    for cursor in unit.cursor.get_children():
-        if cursor.spelling in taken and cursor.location.file and cursor.location.file.name == FILE:
+    for cursor in own:
+        if cursor.spelling in taken:
             yield "name", f"MLX has a '{cursor.spelling}' of its own", cursor.location.line
 
 
-def _walk(cursor: Cursor) -> Iterator[tuple[Cursor, Cursor]]:
-    """Every cursor of the kernel's own file, with its parent."""
+def _walk(cursor: Cursor, parent: Cursor) -> Iterator[tuple[Cursor, Cursor]]:
+    """A cursor and all below it, each with its parent."""
+    yield cursor, parent
     for child in cursor.get_children():
-        file = child.location.file
-        if file is None or file.name == FILE:
-            yield child, cursor
-            yield from _walk(child)
+        yield from _walk(child, cursor)
 
 
-def _types(cursor: Cursor) -> list[Type]:
-    return [child.type for child in cursor.get_children()]
+def _is_shared(variable: Cursor) -> bool:
+    return variable.type.spelling.startswith("__local")
 
 
-def _is_bfloat(kind: Type) -> bool:
-    return kind.get_canonical().spelling.split(" ")[-1] == "__bf16"
+def _becomes_bfloat(cursor: Cursor) -> bool:
+    """Whether a number turns into a bfloat here, in an expression that clang added or a list."""
+    if cursor.kind == CursorKind.UNEXPOSED_EXPR:
+        target = cursor.type
+    elif cursor.kind == CursorKind.INIT_LIST_EXPR:
+        target = cursor.type.get_array_element_type()
+    else:
+        return False
+    return _name(target) == "__bf16" and any(
+        _name(child.type) in OTHER_NUMBERS for child in cursor.get_children()
+    )
+
+
+def _name(kind: Type) -> str:
+    return re.sub(r"\b(const|__\w+ (?=\S))", "", kind.get_canonical().spelling).strip()

@@ -2,6 +2,7 @@
 // threadgroup and thread are different address spaces, and no pointer turns into another's.
 #pragma once
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#pragma OPENCL EXTENSION __cl_clang_non_portable_kernel_param_types : enable
 
 #define device __global
 #define constant __constant
@@ -144,9 +145,9 @@ void simdgroup_multiply(thread simdgroup_matrix<D, 8, 8>&, const thread simdgrou
 
 enum memory_order { memory_order_relaxed };
 template <class T> struct atomic { T value; };
-typedef atomic<int> atomic_int;
-typedef atomic<uint> atomic_uint;
-typedef atomic<float> atomic_float;
+#define atomic_int atomic<int>  // OpenCL has types of these names
+#define atomic_uint atomic<uint>
+#define atomic_float atomic<float>
 #define CHECK_FETCH(name, space)                                                               \
   template <class T> T atomic_fetch_##name##_explicit(                                         \
       space atomic<T>*, typename identity<T>::type, memory_order);

@@ -9,6 +9,8 @@
 #include <ucontext.h>
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 
 #if defined(EMULATOR_ADDRESS_SANITIZER)
 extern "C" void __sanitizer_start_switch_fiber(void** saved, const void* bottom, size_t size);
@@ -25,17 +27,21 @@ namespace emulator {
 
 constexpr size_t STACK = 1 << 18, GUARD = 1 << 12;
 
-struct Stacks {  // those of a whole threadgroup; what is never touched takes no memory
+// memory that is taken up where it is touched, and not before
+inline char* reserve(size_t bytes) {
+  void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) perror("emulator"), abort();
+  return (char*)got;
+}
+
+struct Stacks {  // those of a threadgroup
+  size_t count;
   char* memory;
-  size_t size;
-  explicit Stacks(size_t count) : size(count * (STACK + GUARD)) {
-    void* got = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    memory = got == MAP_FAILED ? nullptr : (char*)got;
-    for (size_t i = 0; memory && i < count; ++i)
-      mprotect(memory + i * (STACK + GUARD), GUARD, PROT_NONE);
+  explicit Stacks(size_t count) : count(count), memory(reserve(count * (STACK + GUARD))) {
+    for (size_t i = 0; i < count; ++i) mprotect(of(i) - GUARD, GUARD, PROT_NONE);
   }
-  ~Stacks() { if (memory) munmap(memory, size); }
+  ~Stacks() { munmap(memory, count * (STACK + GUARD)); }
   char* of(size_t i) const { return memory + i * (STACK + GUARD) + GUARD; }
 };
 

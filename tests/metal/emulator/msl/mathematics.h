@@ -4,14 +4,14 @@
 
 namespace metal {
 
-// A result off by up to `ulps` units in the last place, by a hash of x: repeatable, and not exact
-// anywhere a kernel might take exactness for granted, but where x is 0 or the result has no error.
+// A result that is off by up to `ulps` units in the last place, by a hash of x: repeatable, and
+// exact only where x or the result is 0, or the result is no number.
 inline float inexact(float y, float x, float ulps) {
   if (x == 0.0f || y == 0.0f || !(y - y == 0.0f)) return y;
   uint hash = as_type<uint>(x) * 2654435761u;
   hash = (hash ^ hash >> 15) * 2246822519u;
   float share = (float)(int)(hash ^ hash >> 13) * 0x1p-31f;  // -1 ... 1
-  return y + y * (share * ulps * 0x1p-24f);  // half of a unit at most is rounded away
+  return y + y * (share * (ulps - 1) * 0x1p-24f);  // one unit is for y itself and this sum
 }
 
 #define EMULATOR_MAPPED(name)                                                                  \

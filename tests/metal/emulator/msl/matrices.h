@@ -28,21 +28,23 @@ simdgroup_matrix<T, COLUMNS, ROWS> make_filled_simdgroup_matrix(T value) {
   return filled;
 }
 
-// all lanes must name the same place
-template <class U>
-EMULATOR_SILENT void check_uniform(U* address, ulong stride, const char* name, uint line) {
+// All lanes must name the same place. How an origin counts in a transposed matrix is not documented.
+template <class U> EMULATOR_SILENT void check_place(
+    U* address, ulong stride, vec<ulong, 2> origin, bool transposed, const char* name, uint line) {
   struct Place { const void* address; ulong stride; } mine{address, stride}, first;
   const char* slots = emulator::exchange(&mine, sizeof mine, name, line);
   __builtin_memcpy(&first, slots, sizeof first);
   if (first.address != mine.address || first.stride != mine.stride)
     emulator::fail("lanes", line, "address or stride differs between the lanes of a simdgroup");
+  if (transposed && (origin.x || origin.y))
+    emulator::fail("lanes", line, "an origin in a transposed matrix: add it to the address");
 }
 template <class U> EMULATOR_SILENT U* element(
     U* matrix, ulong stride, vec<ulong, 2> origin, bool transposed, int j, uint how, uint line) {
   uint row, column;
   emulator::element_of_lane(emulator::lane(), row, column);
   column += (uint)j;
-  U* place = matrix + (transposed ? (origin.x + column) * stride + origin.y + row
+  U* place = matrix + (transposed ? column * stride + row
                                   : (origin.y + row) * stride + origin.x + column);
   emulator::access(place, sizeof(U), how | emulator::COLLECTIVE, line);
   return place;
@@ -51,7 +53,7 @@ template <class T, class U> EMULATOR_SILENT void simdgroup_load(
     simdgroup_matrix<T, 8, 8>& matrix, const U* source, ulong stride = 8,
     ulong2 origin = ulong2(0), bool transposed = false, EMULATOR_LINE) {
   static_assert(is_same_v<T, U>, "simdgroup_load: matrix and memory are of different types");
-  check_uniform(source, stride, "simdgroup_load", line);
+  check_place(source, stride, origin, transposed, "simdgroup_load", line);
   for (int j = 0; j < 2; ++j)
     matrix.elements[j] = *element(source, stride, origin, transposed, j, emulator::READ, line);
 }
@@ -59,7 +61,7 @@ template <class T, class U> EMULATOR_SILENT void simdgroup_store(
     const simdgroup_matrix<T, 8, 8>& matrix, U* target, ulong stride = 8,
     ulong2 origin = ulong2(0), bool transposed = false, EMULATOR_LINE) {
   static_assert(is_same_v<T, U>, "simdgroup_store: matrix and memory are of different types");
-  check_uniform(target, stride, "simdgroup_store", line);
+  check_place(target, stride, origin, transposed, "simdgroup_store", line);
   for (int j = 0; j < 2; ++j)
     *element(target, stride, origin, transposed, j, emulator::WRITE, line) = matrix.elements[j];
 }

@@ -89,8 +89,7 @@ void open_memory(const Launch& launch) {
     EMULATOR_SHOW(b.data, b.bytes);
   }
   device_regions = regions.size();
-  arena = (char*)mmap(nullptr, ARENA, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  arena = reserve(ARENA);
   arena_used = 0;
 }
 
