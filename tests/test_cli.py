@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+from tyro.conf import Positional
 
 from mlx_pam import cli
 from mlx_pam.cli.arguments import parse
@@ -55,6 +56,29 @@ def test_words_become_the_fields() -> None:
     )
     assert settings() == Settings(prompt="Once")
     assert settings("--lr", "none").lr is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Settings of a command that takes words without options."""
+
+    books: Positional[tuple[str, ...]] = ()
+    """What to read from."""
+    page: int = 1
+    """Where to begin."""
+
+
+def test_words_without_options_may_stand_anywhere() -> None:
+    def choice(*words: str) -> Choice:
+        return parse(Choice, words, "mlx_pam read", "Read books.")
+
+    assert choice("a", "--page", "2", "b") == Choice(books=("a", "b"), page=2)
+    assert choice("--page=2", "a b") == Choice(books=("a b",), page=2)
+    assert choice() == Choice()
+    with pytest.raises(ConfigError, match=r"option '--books'.*\nusage: mlx_pam read BOOKS \[OPT"):
+        choice("--books", "a")
+    with pytest.raises(ConfigError, match="unexpected word '-a'"):
+        choice("-a")
 
 
 @pytest.mark.parametrize("text", ["-", "--", "--- a title", "-3", "--resumes", "a=b", "", "\n"])
