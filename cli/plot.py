@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from mlx_pam.analysis.curves import Curves, read_curves
 from mlx_pam.analysis.runs import RunSummary, summarise
@@ -25,8 +25,10 @@ KINDS = (".png", ".svg", ".pdf")
 class PlotConfig:
     """Draw loss, perplexity, learning rate, gradient norm, speed and memory of runs."""
 
-    runs: Positional[tuple[Path, ...]] = ()
-    """Run folders."""
+    runs: Annotated[
+        Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]", help_behavior_hint="")
+    ] = ()
+    """Run folders, one or several."""
     out: Path | None = None
     """Picture, .png, .svg or .pdf; by default plot.png, that of a single run in its folder."""
     x: Literal["step", "tokens", "time"] = "step"
@@ -73,16 +75,16 @@ def _read(paths: Sequence[Path]) -> dict[Path, Curves]:
         try:
             curves = read_curves(path)
         except OSError as error:
-            reasons.append(f"{path} holds no {LOG} that can be read ({error.strerror})")
+            reasons.append(f"{path}, whose {LOG} cannot be read ({error.strerror})")
             continue
         if len(curves.column("step", "step")):
             found[path] = curves
         else:
-            reasons.append(f"{path} holds no step yet")
+            reasons.append(f"{path}, which has no step yet")
     if not found:
-        raise ConfigError(f"RUNS must hold steps: {'; '.join(reasons)}")
+        raise ConfigError(f"RUNS must be folders of runs with steps, got {'; '.join(reasons)}")
     for reason in reasons:
-        print(f"note: {reason} and is left out", file=sys.stderr)
+        print(f"note: {reason}, is left out", file=sys.stderr)
     return found
 
 

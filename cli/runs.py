@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from mlx_pam.analysis.runs import RunSummary, list_runs
 from mlx_pam.cli.arguments import parse
@@ -19,7 +23,10 @@ from mlx_pam.training.metrics import to_json
 RUNS = Path("runs")
 UNKNOWN = "–"
 STYLES = {"running": "green", "diverged": "red", "crashed": "red", "unreadable": "red"}
-COLUMNS = ("parameters", "step", "perplexity", "best", "tokens/s", "age")
+WORDS = ("run", "state", "model", "data")
+FIGURES = ("parameters", "step", "perplexity", "best", "tokens/s", "age")
+LESSER = ("parameters", "data", "tokens/s", "model", "age")
+"""Columns that a narrow terminal goes without, in this order."""
 UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
@@ -30,7 +37,7 @@ class RunsConfig:
     Perplexity is that of the last evaluation on the validation split, best the lowest so far.
     """
 
-    folder: Positional[Path] = RUNS
+    folder: Annotated[Positional[Path], arg(metavar="[FOLDER]")] = RUNS
     """Folder that holds run folders, at any depth, or is one."""
     json: bool = False
     """Print the list as JSON, times in seconds."""
@@ -41,7 +48,8 @@ class RunsConfig:
 
 
 def run(argv: list[str]) -> int:
-    config = parse(RunsConfig, argv, prog="mlx_pam runs", description=RunsConfig.__doc__ or "")
+    description = inspect.getdoc(RunsConfig) or ""
+    config = parse(RunsConfig, argv, prog="mlx_pam runs", description=description)
     runs = list_runs(config.folder)
     if config.json:
         print("[" + ",\n ".join(to_json(summary.to_dict()) for summary in runs) + "]")
@@ -53,17 +61,26 @@ def run(argv: list[str]) -> int:
 
 
 def _print_table(runs: list[RunSummary]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("run", "state", "model", "data"):
-        table.add_column(name, overflow="fold")
-    for name in COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for summary in runs:
-        table.add_row(*_cells(summary))
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000  # a file or a pipe has no edge
+    endless = console.options.update(width=10_000)
+    for dropped in range(len(LESSER) + 1):
+        table = _table(runs, without=LESSER[:dropped])
+        needed = console.measure(table, options=endless).maximum
+        if not console.is_terminal:
+            console.width = needed  # a file or a pipe has no edge
+        if needed <= console.width:
+            break
     console.print(table)
+
+
+def _table(runs: list[RunSummary], without: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    shown = [name not in without for name in (*WORDS, *FIGURES)]
+    for name in itertools.compress((*WORDS, *FIGURES), shown):
+        table.add_column(name, justify="right" if name in FIGURES else "left", overflow="fold")
+    for summary in runs:
+        table.add_row(*itertools.compress(_cells(summary), shown))
+    return table
 
 
 def _cells(run: RunSummary) -> list[str | Text]:

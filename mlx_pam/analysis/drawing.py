@@ -127,8 +127,11 @@ class _Drawing:
                         begins = bins.x[0] + DESCENT * (bins.x[-1] - bins.x[0])
                 least, most = (bins.least, bins.most) if self.bands else (bins.mean, bins.mean)
                 extent.add(series.of(least), series.of(most), bins.x >= begins)
-        style.linear_numbers(axes.xaxis, 6, whole=self.field != "elapsed")
         axes.margins(x=0.015)
+        first, last = axes.dataLim.intervalx
+        if first == last:
+            axes.set_xlim(first - 1, last + 1)
+        style.linear_numbers(axes.xaxis, 6, whole=self.field != "elapsed")
         self._scale(axes, panel, extent)
 
     def _training(self, axes: Axes, bins: Bins, series: Series, colour: str, noisy: bool) -> None:
