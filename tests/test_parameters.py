@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PRESETS, PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.config import PRESETS, ModelConfig, PAMConfig, SAMConfig, TransformerConfig
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_count, parameter_table
 
 PUBLISHED_COUNTS = {
@@ -20,7 +20,11 @@ PUBLISHED_COUNTS = {
     "50m": 50_002_920,
     "100m": 102_704_768,
 }
+SMALL = ("300k", "1m", "3m")  # named after their parameters without the embedding
+SCALES = (*SMALL, *PUBLISHED_COUNTS)
 LARGER = [pytest.param(scale, marks=pytest.mark.slow) for scale in ("25m", "50m", "100m")]
+AT_THE_START = [*SMALL, "5m", "10m", *LARGER]
+BYTES = 257
 TINY = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 40}
 
 
@@ -44,10 +48,16 @@ def test_counts_are_the_published_ones(scale, count):
     assert parameter_count(PRESETS["pam"][scale]) == closed_form(PRESETS["pam"][scale])
 
 
-@pytest.mark.parametrize("scale", PUBLISHED_COUNTS)
+def named_count(family: str, scale: str) -> int:
+    """The parameters that a scale is named after: below 5m without the embedding."""
+    table = parameter_table(PRESETS[family][scale])
+    return sum(p.size for p in table.values() if scale not in SMALL or p.kind != "embedding")
+
+
+@pytest.mark.parametrize("scale", SCALES)
 def test_the_transformer_has_the_parameters_of_pam(scale):
-    c, pam = PRESETS["transformer"][scale], PRESETS["pam"][scale]
-    assert parameter_count(c) == pytest.approx(parameter_count(pam), rel=0.01)
+    c = PRESETS["transformer"][scale]
+    assert named_count("transformer", scale) == pytest.approx(named_count("pam", scale), rel=0.01)
     attention = 4 * c.dim * c.num_heads * c.head_dim
     unit = 3 * c.dim * c.hidden_dim
     block = attention + unit + 2 * c.dim
@@ -56,12 +66,31 @@ def test_the_transformer_has_the_parameters_of_pam(scale):
     assert abs(c.hidden_dim - 8 / 3 * c.dim) <= 4
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_matched_sam_has_the_layers_heads_state_and_parameters_of_pam(scale):
+    c, pam = PRESETS["sam-matched"][scale], PRESETS["pam"][scale]
+    assert (c.num_layers, c.num_heads) == (pam.num_layers, pam.num_heads)
+    state = 2 * pam.head_dim**2
+    nearest = min(range(2, 200, 2), key=lambda d: abs(d**2 - state))
+    assert c.head_dim == nearest
+    assert c.head_dim**2 == pytest.approx(state, rel=0.06)
+    assert named_count("sam-matched", scale) == pytest.approx(named_count("pam", scale), rel=0.01)
+
+
+@pytest.mark.parametrize("scale", SMALL)
+def test_small_presets_agree_over_bytes_too(scale):
+    counts = [
+        parameter_count(dataclasses.replace(presets[scale], vocab_size=BYTES))
+        for presets in PRESETS.values()
+    ]
+    assert max(counts) < 1.02 * min(counts)
+
+
 @pytest.mark.parametrize("family", PRESETS)
-@pytest.mark.parametrize("scale", PUBLISHED_COUNTS)
+@pytest.mark.parametrize("scale", SCALES)
 def test_every_preset_has_about_the_size_of_its_name(family, scale):
-    assert parameter_count(PRESETS[family][scale]) == pytest.approx(
-        float(scale[:-1]) * 1e6, rel=0.03
-    )
+    size = float(scale[:-1]) * {"k": 1e3, "m": 1e6}[scale[-1]]
+    assert named_count(family, scale) == pytest.approx(size, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +147,16 @@ def test_weight_decay_spares_norms_biases_gates_and_residual_scales():
     }
 
 
-@pytest.mark.parametrize("family", PRESETS)
-@pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
-def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
+def at_the_start(family: str, scale: str) -> ModelConfig:
+    """The preset, over bytes where it is small."""
     config = PRESETS[family][scale]
+    return dataclasses.replace(config, vocab_size=BYTES) if scale in SMALL else config
+
+
+@pytest.mark.parametrize("family", PRESETS)
+@pytest.mark.parametrize("scale", AT_THE_START)
+def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
+    config = at_the_start(family, scale)
     model = get_backend("mlx").build(config)
     ids = np.random.default_rng(0).integers(config.vocab_size, size=(2, 129))
     logits = model(mx.array(ids[:, :-1]))
@@ -129,14 +164,14 @@ def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
         mx.logsumexp(logits, axis=-1)
         - mx.take_along_axis(logits, mx.array(ids[:, 1:, None]), -1)[..., 0]
     )
-    assert losses.mean().item() == pytest.approx(math.log(50257), abs=0.1)
+    assert losses.mean().item() == pytest.approx(math.log(config.vocab_size), abs=0.1)
 
 
-@pytest.mark.parametrize("family", ["pam", "sam"])
-@pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
+@pytest.mark.parametrize("family", ["pam", "sam", "sam-matched"])
+@pytest.mark.parametrize("scale", AT_THE_START)
 def test_activations_keep_their_rms_through_every_map_and_layer(family, scale):
     """At the start the projections neither shrink nor blow up what passes, whatever the depth."""
-    config = PRESETS[family][scale]
+    config = at_the_start(family, scale)
     model = get_backend("mlx").build(config)
     ids = mx.array(np.random.default_rng(1).integers(config.vocab_size, size=(1, 64)))
     phases = model.phases(np.arange(64))
@@ -152,15 +187,15 @@ def test_activations_keep_their_rms_through_every_map_and_layer(family, scale):
         assert rms(layer.unit.up_gate(normed)) == pytest.approx(1.0, rel=0.15)
         assert rms(layer.memory.qkv(layer.memory_norm(z))) == pytest.approx(1.0, rel=0.15)
         before = rms(z)
-        z, _ = layer(z, phases, None, None, "auto")
+        z, _ = layer(z, phases)
         assert before <= rms(z) < 2 * before
     assert rms(z) < 6
 
 
-@pytest.mark.parametrize("scale", ["5m", "10m", *LARGER])
+@pytest.mark.parametrize("scale", AT_THE_START)
 def test_a_transformers_maps_keep_the_rms_and_its_branches_add_up_to_the_embedding(scale):
     """A branch's last map is smaller, so that 2L of them add up to about what they are added to."""
-    config = PRESETS["transformer"][scale]
+    config = at_the_start("transformer", scale)
     model = get_backend("mlx").build(config)
     ids = mx.array(np.random.default_rng(1).integers(config.vocab_size, size=(1, 64)))
     phases = model.phases(np.arange(64))

@@ -9,17 +9,15 @@ from mlx_pam.config.model import (
     FORMAT_VERSION,
     GPT2_END_OF_TEXT,
     GPT2_VOCABULARY,
-    PRESETS,
-    Family,
     MemoryConfig,
     ModelConfig,
     PAMConfig,
     SAMConfig,
-    Scale,
     TransformerConfig,
     from_settings,
     model_config,
 )
+from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 from mlx_pam.config.training import RECIPES, TUNED_PEAK_LR, Recipe, TrainConfig
 

@@ -1,4 +1,4 @@
-"""Every setting of a model, and the presets: what a checkpoint's `config.json` records."""
+"""Every setting of a model: what a checkpoint's `config.json` records."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from mlx_pam.errors import ConfigError
 FORMAT_VERSION = 1
 GPT2_VOCABULARY = 50257
 GPT2_END_OF_TEXT = 50256
-
-Scale = Literal["5m", "10m", "25m", "50m", "100m"]
-Family = Literal["pam", "sam", "transformer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,37 +139,6 @@ def _require_pairs(config: ModelConfig) -> None:
 
 CONFIGS: dict[str, type[ModelConfig]] = {
     config.model_type: config for config in (PAMConfig, SAMConfig, TransformerConfig)
-}
-
-
-def _preset(
-    family: type[ModelConfig], dim: int, num_layers: int, num_heads: int, head_dim: int
-) -> ModelConfig:
-    return family(dim=dim, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
-
-
-PRESETS: dict[str, dict[str, ModelConfig]] = {
-    "pam": {  # Table 1 of the paper
-        "5m": _preset(PAMConfig, 44, 12, 2, 16),
-        "10m": _preset(PAMConfig, 80, 12, 4, 16),
-        "25m": _preset(PAMConfig, 200, 6, 4, 16),
-        "50m": _preset(PAMConfig, 292, 12, 4, 16),
-        "100m": _preset(PAMConfig, 384, 16, 6, 64),
-    },
-    "sam": {  # what the paper's sweep ran beside it
-        "5m": _preset(SAMConfig, 84, 11, 2, 8),
-        "10m": _preset(SAMConfig, 140, 11, 8, 16),
-        "25m": _preset(SAMConfig, 344, 6, 4, 32),
-        "50m": _preset(SAMConfig, 496, 11, 2, 8),
-        "100m": _preset(SAMConfig, 576, 16, 9, 64),
-    },
-    "transformer": {  # within 1 % of PAM's parameters; heads of 64, of 32 where those were too few
-        "5m": _preset(TransformerConfig, 80, 12, 3, 32),
-        "10m": _preset(TransformerConfig, 144, 11, 4, 32),
-        "25m": _preset(TransformerConfig, 312, 8, 5, 64),
-        "50m": _preset(TransformerConfig, 440, 12, 7, 64),
-        "100m": _preset(TransformerConfig, 576, 18, 9, 64),
-    },
 }
 
 

@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mlx_pam.config.mixture import shares
-from mlx_pam.config.model import (
-    GPT2_END_OF_TEXT,
-    PRESETS,
-    Family,
-    MemoryConfig,
-    ModelConfig,
-    Scale,
-)
+from mlx_pam.config.model import GPT2_END_OF_TEXT, MemoryConfig, ModelConfig
+from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 
 Tracker = Literal["wandb", "tensorboard", "trackio"]
@@ -48,6 +42,9 @@ class Recipe:
 # 5m by search (benchmarks/results/lr_search.jsonl): 4e-3 to 1.6e-2 lie within 0.04 nats, and a long
 # run wants the lowest. The others fall with the width; they are not searched yet.
 TUNED_PEAK_LR: dict[Scale, float] = {
+    "300k": 4e-3,
+    "1m": 3e-3,
+    "3m": 2.5e-3,
     "5m": 4e-3,
     "10m": 3e-3,
     "25m": 2e-3,
@@ -95,9 +92,10 @@ class TrainConfig:
     """Train a model: checkpoints, a log and samples go to one run folder."""
 
     model: Family = "pam"
-    """Family: pam (complex-valued), sam (its real-valued twin) or transformer (the baseline)."""
+    """Family: pam (complex-valued), sam (its real-valued twin, in the paper's sizes), sam-matched
+    (the twin with the layers, heads, state and parameters of pam) or transformer (the baseline)."""
     scale: Scale = "5m"
-    """Size of the model."""
+    """Parameters of the model: 300k to 3m without the embedding, 5m to 100m all of them."""
     protect: Literal["head", "channel"] = "head"
     """Gate of pam and sam: one per head (the paper's equations) or one per head and channel."""
     reset_at_documents: bool = False

@@ -37,7 +37,9 @@ class Block(nn.Module):
         self.memory = Memory(config, field)
         self.alpha_pam = mx.array(config.alpha_pam_init)
 
-    def __call__(self, z, phases, state, mask, form, resets) -> tuple[mx.array, mx.array]:
+    def __call__(
+        self, z, phases, state=None, mask=None, form="auto", resets=None
+    ) -> tuple[mx.array, mx.array]:
         z = z + self.alpha_cgu * self.unit(self.unit_norm(z))
         y, state = self.memory(self.memory_norm(z), phases, state, mask, form, resets)
         return z + self.alpha_pam * y, state

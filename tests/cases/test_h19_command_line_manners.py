@@ -46,7 +46,10 @@ def test_help_of_train_has_the_promised_options() -> None:
         (["trian"], "did you mean train?"),
         (["--verison"], "did you mean --version?"),
         (["train", "--scael", "100m"], "did you mean --scale?"),
-        (["train", "--scale", "7q"], "--scale must be one of 5m, 10m, 25m, 50m, 100m, got '7q'"),
+        (
+            ["train", "--scale", "7q"],
+            "--scale must be one of 300k, 1m, 3m, 5m, 10m, 25m, 50m, 100m, got '7q'",
+        ),
         (["train", "--batch-size", "-1"], "--batch-size must be a whole number >= 1, got -1"),
     ],
 )
