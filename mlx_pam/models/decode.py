@@ -17,11 +17,12 @@ from mlx_pam.ops import metal
 from mlx_pam.ops.metal import decode
 from mlx_pam.ops.retrieval import wanted_form
 
-# Settings that the kernels follow, whatever their value.
+# Settings that the kernels follow whatever they say, and those that they follow in these words.
 FOLLOWED = {
     "dim", "num_layers", "num_heads", "head_dim", "vocab_size", "rotary_base", "norm_eps", "expand",
-    "protect", "alpha_cgu_init", "alpha_pam_init", "reset_token", "gated_unit",
+    "alpha_cgu_init", "alpha_pam_init", "reset_token",
 }  # fmt: skip
+CHOICES = {"protect": ("head", "channel"), "gated_unit": ("relu", "swiglu")}
 
 
 def next_logits(
@@ -58,15 +59,16 @@ def runs(model: MemoryLM | TransformerLM, texts: int) -> bool:
 def supported(config: ModelConfig) -> bool:
     """Whether the kernels compute a configuration.
 
-    A setting that they do not follow must have its default, with which the network is theirs.
+    A setting that they do not know must have its default, with which the network is theirs.
     """
     return (
         isinstance(config, MemoryConfig)
         and config.head_dim in metal.WIDTHS
         and config.dim >= decode.LEAST_WIDTH
         and all(
-            field.name in FOLLOWED or getattr(config, field.name) == field.default
+            getattr(config, field.name) in CHOICES.get(field.name, (field.default,))
             for field in dataclasses.fields(config)
+            if field.name not in FOLLOWED
         )
     )
 

@@ -182,6 +182,12 @@ def test_a_setting_that_the_kernels_do_not_know_is_supported_at_its_default_alon
     assert not decode.supported(Varied(**PAM_5M, novelty=1.0))
 
 
+def test_a_gate_that_the_kernels_do_not_know_is_not_supported():
+    config = PAMConfig(**PAM_5M)
+    object.__setattr__(config, "protect", "none")  # as if there were such a gate
+    assert not decode.supported(config)
+
+
 @pytest.mark.parametrize(
     "config",
     [
