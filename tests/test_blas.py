@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from new_process import python
 
 from mlx_pam import blas
 
@@ -38,9 +36,7 @@ for m, k, n in [(1, 7, 5), (64, 1, 33), (130, 257, 61)]:
 
 def run(code: str, **environment: str) -> tuple[str, str]:
     """Output and errors of a fresh process, in which nothing has been loaded."""
-    environment = {**os.environ, **environment}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = python("-c", code, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+from new_process import python
 from tyro.conf import Positional
 
 from mlx_pam import cli
@@ -190,7 +191,7 @@ code = main([{name!r}, "--help"])
 print(*{HEAVY!r} & sys.modules.keys(), file=sys.stderr)
 sys.exit(code)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert f"usage: mlx_pam {name}" in done.stdout
     assert done.stderr.split() == []

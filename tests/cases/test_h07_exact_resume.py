@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from new_process import python
 from small_run import assert_same_run, run
 
 from mlx_pam import checkpoint
@@ -16,13 +14,9 @@ from mlx_pam.training.metrics import read_log
 
 SCRIPT = """
 import os, signal, sys
-sys.path.insert(0, {tests!r})
-from small_run import TINY
-from mlx_pam.cli import main
-from mlx_pam.config import PRESETS
+from small_command import main
 from mlx_pam.training.trainer import Trainer
 
-PRESETS["pam"]["5m"] = TINY
 step = Trainer.train_step
 
 def interrupted(self):
@@ -31,7 +25,7 @@ def interrupted(self):
     return step(self)
 
 Trainer.train_step = interrupted
-sys.exit(main(sys.argv[1:]))
+sys.exit(main())
 """
 
 
@@ -83,13 +77,11 @@ def test_ctrl_c_saves_and_its_advice_ends_the_run_as_if_it_never_came(
         f"train --data {corpus} --out {out} --steps 20 --seq-len 8 --batch-size 2 --lr 1e-2 "
         f"--eval-every 8 --save-every 0 --sample-every 0 --seed 1 --backend {backend.name}"
     )
-    command = [sys.executable, "-c", SCRIPT.format(tests=str(Path(__file__).parents[1]))]
-    way = {"capture_output": True, "text": True, "env": os.environ | {"TORCHDYNAMO_DISABLE": "1"}}
-    first = subprocess.run([*command, *words.split()], **way)
+    first = python("-c", SCRIPT, *words.split())
     assert first.returncode == 130, first.stderr
     assert "interrupted at step 7 of 20" in first.stdout
     advice = shlex.split(first.stdout.split("go on with: mlx_pam ")[1])
-    again = subprocess.run([*command, *advice], **way)
+    again = python("-c", SCRIPT, *advice)
     assert again.returncode == 0, again.stderr
     assert "step 7, 112 tokens" in again.stdout
     assert_same_run(unbroken, out)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from new_process import Done, mlx_pam
 
 from mlx_pam.data.batches import require_tokens
 from mlx_pam.data.corpus import load_corpus
@@ -39,10 +37,9 @@ def test_tokens_found_and_needed_are_told_for_each_split(
     assert "\n" not in str(raised.value)
 
 
-def train(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mlx_pam", "train", "--steps", "1", "--out", "run", *words]
-    home = {**os.environ, "MLX_PAM_CACHE": str(folder / "cache")}
-    return subprocess.run(command, cwd=folder, env=home, capture_output=True, text=True)
+def train(folder: Path, *words: str) -> Done[str]:
+    way = {"folder": folder, "MLX_PAM_CACHE": str(folder / "cache")}
+    return mlx_pam("train", "--steps", "1", "--out", "run", *words, **way)
 
 
 def test_command_ends_before_it_trains(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from new_process import Done, mlx_pam
 
 from mlx_pam.data.corpus import load_corpus
 from mlx_pam.data.tokenizer import gpt2
@@ -38,10 +36,9 @@ def test_bad_byte_is_an_error_with_file_and_offset(tmp_path: Path, place: int) -
     assert list((tmp_path / "cache" / "tokens").iterdir()) == []
 
 
-def train(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mlx_pam", "train", "--steps", "1", "--out", "run", *words]
-    home = {**os.environ, "MLX_PAM_CACHE": str(folder / "cache")}
-    return subprocess.run(command, cwd=folder, env=home, capture_output=True, text=True)
+def train(folder: Path, *words: str) -> Done[str]:
+    way = {"folder": folder, "MLX_PAM_CACHE": str(folder / "cache")}
+    return mlx_pam("train", "--steps", "1", "--out", "run", *words, **way)
 
 
 def test_command_tells_file_and_offset_without_a_traceback(tmp_path: Path) -> None:

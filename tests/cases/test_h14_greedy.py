@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from new_process import Done, mlx_pam
 from tiny_models import random_checkpoint
 
 from mlx_pam import generate, load
@@ -22,11 +21,11 @@ def folder(tmp_path_factory) -> Path:
     return random_checkpoint(tmp_path_factory.mktemp("h14") / "model")
 
 
-def in_a_new_process(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "mlx_pam", "generate"]
-    command += ["--checkpoint", str(folder), "--prompt", PROMPT]
-    command += ["--temperature", "0", "--max-tokens", str(TOKENS), *words]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
+def in_a_new_process(folder: Path, *words: str) -> Done[str]:
+    command = ["generate", "--checkpoint", folder, "--prompt", PROMPT, "--temperature", "0"]
+    done = mlx_pam(*command, "--max-tokens", str(TOKENS), *words, PYTHONWARNINGS="error")
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_the_text_is_the_same_in_one_process_and_in_new_ones(folder):

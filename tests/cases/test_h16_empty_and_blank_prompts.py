@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from new_process import Done, mlx_pam
 from tiny_models import random_checkpoint
 
 from mlx_pam import load
@@ -21,9 +20,8 @@ def folder(tmp_path_factory) -> Path:
     return random_checkpoint(tmp_path_factory.mktemp("h16") / "model")
 
 
-def run(folder: Path, *words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "mlx_pam", "generate", "--checkpoint", str(folder), *words]
-    return subprocess.run(command, capture_output=True, input=stdin, check=False)
+def run(folder: Path, *words: str | bytes, stdin: bytes = b"") -> Done[str]:
+    return mlx_pam("generate", "--checkpoint", folder, *words, stdin=stdin)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
@@ -84,6 +82,6 @@ def test_a_prompt_that_is_not_text_is_a_clean_error(folder):
         run(folder, "--prompt", b"ab\xffcd"),
     ):
         assert done.returncode == 1
-        assert done.stdout == b""
-        assert done.stderr.count(b"\n") == 1
-        assert b"error: the prompt must be UTF-8, got byte 0xff at offset 2" in done.stderr
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        assert "error: the prompt must be UTF-8, got byte 0xff at offset 2" in done.stderr

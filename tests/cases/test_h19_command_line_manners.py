@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from new_process import mlx_pam, python
 
 from mlx_pam.cli import COMMANDS
 
@@ -13,11 +11,6 @@ PROMISED = (
     "--model --scale --data --steps --seq-len --batch-size --accumulate --lr --recipe --seed "
     "--backend --out --resume --eval-every --save-every --sample-every --stop-after --dry-run"
 )
-
-
-def mlx_pam(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mlx_pam", *words]
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
@@ -65,6 +58,6 @@ def test_wrong_words_get_a_hint_and_the_usage(words: list[str], hint: str) -> No
 
 def test_the_package_imports_and_tells_its_backend() -> None:
     code = "import mlx_pam.backend as b; print(b.get_backend('auto').description)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

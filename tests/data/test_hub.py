@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import fake_hub
 import pytest
+from new_process import python
 
 from mlx_pam.data import hub, wikitext
 from mlx_pam.data.corpus import load_corpus
@@ -39,10 +37,7 @@ def load(home: Path, endpoint: str, *names: str) -> list[list[str] | str]:
     """Fingerprint, description and texts of corpora, or errors, as a new process finds them."""
     settings = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "NO_PROXY": "127.0.0.1"}
     settings |= {"MLX_PAM_CACHE": str(home / "tokens"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        capture_output=True, text=True, env={**os.environ, **settings},
-    )  # fmt: skip
+    done = python("-c", LOAD, *names, **settings)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
