@@ -80,12 +80,14 @@ class TrackedLog(Log):
             fields["tracked"] = asdict(self._past)
         super().write(event, fields)
         self._failed = event != "end"
-        numbers, texts = _values(event, fields)
+        if event == "start" or "step" not in fields:
+            return  # what the former holds, the trackers were told as they began
+        step, (numbers, texts) = fields["step"], _values(event, fields)
         if not (numbers or texts):
             return
         for name, tracker in list(self._trackers.items()):
-            if fields["step"] > self._past.told.get(name, {}).get(event, -1):
-                self._ask(name, tracker.log, fields["step"], numbers, texts)
+            if step > self._past.told.get(name, {}).get(event, -1):
+                self._ask(name, tracker.log, step, numbers, texts)
 
     def sync(self) -> None:
         super().sync()
@@ -153,11 +155,13 @@ def _values(event: str, fields: Record) -> tuple[dict[str, float], dict[str, str
     """The numbers and the text of an event, under the names that trackers are given."""
     group = GROUPS.get(event, event)
     left_out = {"step"} if event == "step" else {"step", "tokens"}
-    numbers = {
-        f"{group}/{key}": value
-        for key, value in fields.items()
-        if type(value) in (int, float) and key not in left_out
-    }
+    entries: dict[str, Any] = {}
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            entries |= {f"{group}/{key}/{part}": entry for part, entry in value.items()}
+        elif key not in left_out:
+            entries[f"{group}/{key}"] = value
+    numbers = {name: entry for name, entry in entries.items() if type(entry) in (int, float)}
     texts = {f"{group}/text": fields["prompt"] + fields["text"]} if event == "sample" else {}
     return numbers, texts
 

@@ -8,13 +8,15 @@ import sys
 from typing import get_args
 
 import pytest
-from small_run import run
+from small_run import TINY, run, small
 
 from mlx_pam import checkpoint
 from mlx_pam.config.training import Tracker
 from mlx_pam.errors import ConfigError
 from mlx_pam.training import trackers
 from mlx_pam.training.metrics import read_log
+from mlx_pam.training.plan import make_plan
+from mlx_pam.training.tracked_log import open_tracked_log
 from mlx_pam.training.trackers import TrackedRun
 from mlx_pam.training.trainer import Trainer
 
@@ -190,6 +192,17 @@ def test_a_tracker_that_joins_late_is_told_from_there_on(corpus, tmp_path, scrip
     run(corpus, tmp_path / "out", steps=4, stop_after=2)
     run(corpus, tmp_path / "out", steps=4, resume=True, track=("trackio",))
     assert tracker.steps("train/loss") == [3, 4]
+
+
+def test_numbers_of_the_parts_of_an_event_are_told_by_their_names(corpus, tmp_path, scripted):
+    tracker = scripted("wandb")
+    plan = make_plan(small(corpus, tmp_path / "out", track=("wandb",)), TINY)
+    log = open_tracked_log(plan, None, print)
+    log.write("evaluation", {"step": 3, "loss": 2.0, "parts": {"a": 1.5, "b": 2.5, "c": "x"}})
+    log.write("note", {"text": "of no step", "count": 1})
+    log.close()
+    parts = {"validation/loss": 2.0, "validation/parts/a": 1.5, "validation/parts/b": 2.5}
+    assert tracker.told == [(3, parts)]
 
 
 def test_trackers_are_flushed_before_a_checkpoint(corpus, tmp_path, scripted):
