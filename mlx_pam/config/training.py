@@ -119,6 +119,8 @@ class TrainConfig:
     """Windows in a micro-batch: what is in memory at once, of all processes together."""
     accumulate: int = 1
     """Micro-batches in an update; batch 2 x 4 trains as 8 x 1 does, in a quarter of the memory."""
+    gradient_checkpointing: bool = False
+    """Keep only what goes into each block, and compute the block anew when its gradient is due."""
     recipe: Literal["tuned", "canonical"] = "tuned"
     """tuned: AdamW (0.9, 0.95), a learning rate for each scale; canonical: the paper's."""
     lr: float | None = None

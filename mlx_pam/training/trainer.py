@@ -63,8 +63,11 @@ class Trainer:
         """Of a checkpoint of this run."""
         self.saved = start.path if start else None
         weights = start.weights if start else None
-        model = backend.build(plan.model, weights, seed=plan.config.seed)
-        self.learner = backend.Learner(model, plan.recipe, plan.config.dtype)
+        config = plan.config
+        model = backend.build(plan.model, weights, seed=config.seed)
+        self.learner = backend.Learner(
+            model, plan.recipe, config.dtype, config.gradient_checkpointing
+        )
         if start is not None:
             self.learner.restore(start.weights, start.optimizer)
             self.batches.restore(start.training["data"])
