@@ -13,10 +13,9 @@ import mlx.core as mx
 import numpy as np
 import oracle
 import pytest
-from metal.one_token import CONFIGS, MLX, PAM_5M, one_step
+from metal.one_token import CONFIGS, MLX, one_step
 from metal.test_tracing import real_kernels, trace  # noqa: F401 - a fixture
 
-from mlx_pam.config import PAMConfig
 from mlx_pam.decoder_state import state_shapes
 from mlx_pam.models.decode import next_logits
 from mlx_pam.ops.metal import launch
@@ -53,9 +52,9 @@ def far_away(text: str) -> str:
 def test_a_vocabulary_may_pass_32_bits():
     config = CONFIGS["PAM"]
     with emulator.emulated():
-        expected, _ = one_step(config, texts=1)
+        expected, _ = one_step(config, texts=3)
     with emulator.emulated(mutate=far_away):
-        found, _ = one_step(config, texts=1)
+        found, _ = one_step(config, texts=3)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -133,11 +132,11 @@ def test_what_makes_another_source_makes_another_name():
 
 def test_a_fault_in_a_kernel_shows():
     """The emulator runs what is written: without its sine the step is another one."""
-    config = PAMConfig(**PAM_5M)
+    config = CONFIGS["PAM"]
     with emulator.emulated():
-        expected, _ = one_step(config, texts=1)
+        expected, _ = one_step(config, texts=3)
     with emulator.emulated(mutate=lambda text: text.replace("sine = phases[j + W]", "sine = 0.0f")):
-        found, _ = one_step(config, texts=1)
+        found, _ = one_step(config, texts=3)
     assert oracle.relative_error(found, expected) > 1e-3
 
 
