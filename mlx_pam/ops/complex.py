@@ -68,10 +68,8 @@ def block_weight(weight: mx.array, groups_out: int = 1, groups_in: int = 1) -> m
     so that what it reads and writes are the planes of each group, e.g. of each head.
     """
     _, m, n = weight.shape
-    re, im = (
-        w.reshape(groups_out, m // groups_out, groups_in, n // groups_in)
-        for w in (weight[0], weight[1])
-    )
+    planes_of = weight.reshape(2, groups_out, m // groups_out, groups_in, n // groups_in)
+    re, im = planes_of[0, ...], planes_of[1, ...]  # a number alone as an index would copy
     to_re = mx.stack([re, -im], axis=3)  # [go, m/go, gi, 2, n/gi]
     to_im = mx.stack([im, re], axis=3)
     return mx.stack([to_re, to_im], axis=1).reshape(2 * m, 2 * n)
@@ -91,7 +89,7 @@ def linear(x: mx.array, weight: mx.array, groups_out: int = 1, groups_in: int = 
         flat = x.reshape(*lead, 2 * n)
         return (flat @ block_weight(weight, groups_out, groups_in).T).reshape(shape_out)
     x = x.reshape(*lead, groups_in, 2, n // groups_in).swapaxes(-3, -2).reshape(*lead, 2, n)
-    by_re = x @ weight[0].T  # [..., 2, m]: W_re on both planes
-    by_im = x @ weight[1].T
+    by_re = x @ weight[0, ...].T  # [..., 2, m]: W_re on both planes
+    by_im = x @ weight[1, ...].T
     y = by_re + times_i(by_im)
     return y.reshape(*lead, 2, groups_out, m // groups_out).swapaxes(-3, -2).reshape(shape_out)
