@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mlx_pam.cli.arguments import parse
-from mlx_pam.config import require_choice
+from mlx_pam.config import require, require_choice
 from mlx_pam.errors import DataError
-from mlx_pam.generate import GenerationConfig, stream
+from mlx_pam.generate import GenerationConfig, Stream, stream
 
 if TYPE_CHECKING:
     from mlx_pam.language_model import LanguageModel
@@ -27,9 +27,13 @@ class _Command:
     """What the command asks for beside the settings of the generation; listed first in its help."""
 
     checkpoint: Path | None = None
-    """Checkpoint folder, or run folder (its newest checkpoint); by default the newest in runs/."""
+    """Checkpoint folder, RUN (its newest) or RUN/best; by default the newest in runs/."""
     prompt: str = "-"
     """Text to continue; - reads it from stdin, without one newline at its end."""
+    state: Path | None = None
+    """Saved state of a text to go on with; the prompt is added to it, and - is no prompt then."""
+    save_state: Path | None = None
+    """File for the state of the text when all is written, to go on with it later."""
     no_echo: bool = False
     """Print the continuation without the prompt before it."""
     json: bool = False
@@ -50,23 +54,33 @@ class GenerateArguments(GenerationConfig, _Command):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
+        if self.save_state is not None:
+            inside = self.save_state.parent.is_dir() and not self.save_state.is_dir()
+            require(inside, "save_state", "a file in a folder that exists", str(self.save_state))
 
 
 def run(argv: list[str]) -> int:
     description = inspect.getdoc(GenerateArguments) or HELP
     arguments = parse(GenerateArguments, argv, prog="mlx_pam generate", description=description)
     given = arguments.prompt.encode("utf-8", "surrogateescape")  # the bytes of the command line
-    prompt = _text(_from_stdin() if given == b"-" else given)
+    if given == b"-":
+        given = b"" if arguments.state else _from_stdin()
+    prompt = _text(given)
 
-    from mlx_pam.language_model import load, newest_checkpoint
+    from mlx_pam.language_model import load, newest_run
+    from mlx_pam.text_state import load_state
 
-    model = load(arguments.checkpoint or newest_checkpoint(), arguments.backend)
+    model = load(arguments.checkpoint or newest_run(), arguments.backend)
+    state = load_state(model, arguments.state) if arguments.state else None
     fields = dataclasses.fields(GenerationConfig)
     config = GenerationConfig(**{field.name: getattr(arguments, field.name) for field in fields})
+    pieces = stream(model, prompt, config, state=state)
     if arguments.json:
-        _print_record(model, prompt, config)
+        _print_record(model, pieces)
     else:
-        _print_text(model, prompt, config, echo=not arguments.no_echo)
+        _print_text(prompt, pieces, echo=not arguments.no_echo)
+    if arguments.save_state:
+        pieces.state().save(arguments.save_state)
     return 0
 
 
@@ -87,8 +101,7 @@ def _text(data: bytes) -> str:
         ) from None
 
 
-def _print_record(model: LanguageModel, prompt: str, config: GenerationConfig) -> None:
-    pieces = stream(model, prompt, config)
+def _print_record(model: LanguageModel, pieces: Stream) -> None:
     for _ in pieces:
         pass
     record = dataclasses.asdict(pieces.result())
@@ -96,12 +109,11 @@ def _print_record(model: LanguageModel, prompt: str, config: GenerationConfig) -
     print(json.dumps(record))
 
 
-def _print_text(model: LanguageModel, prompt: str, config: GenerationConfig, *, echo: bool) -> None:
+def _print_text(prompt: str, pieces: Stream, *, echo: bool) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows ? for it
     if echo:
         print(prompt, end="", flush=True)
-    pieces = stream(model, prompt, config)
     for piece in pieces:
         print(piece, end="", flush=True)
     print()

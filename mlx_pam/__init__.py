@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mlx_pam.generate import generate, stream
     from mlx_pam.language_model import load
+    from mlx_pam.text_state import load_state
     from mlx_pam.training.loop import train
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "generate", "load", "stream", "train"]
+__all__ = ["__version__", "generate", "load", "load_state", "stream", "train"]
 
 _HOME = {
     "generate": "mlx_pam.generate",
     "load": "mlx_pam.language_model",
+    "load_state": "mlx_pam.text_state",
     "stream": "mlx_pam.generate",
     "train": "mlx_pam.training.loop",
 }

@@ -125,6 +125,16 @@ def read_arrays(path: Path, expected: Expected) -> dict[str, np.ndarray]:
     return arrays
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts that a file of tensors bears, by name."""
+    require_file(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
+
+
 def require_finite(where: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise a `CheckpointError` that counts what is NaN or infinite in the first such array."""
     for name, array in arrays.items():

@@ -29,7 +29,7 @@ class EvaluateConfig:
     """Measure a checkpoint on a split of a corpus: every token but the first, each once."""
 
     checkpoint: Path
-    """Checkpoint folder, or a run folder (its newest checkpoint)."""
+    """Checkpoint folder, RUN (its newest checkpoint) or RUN/best (its best)."""
     data: str = "sample"
     """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a .txt file or a folder."""
     split: Literal["train", "validation", "test"] = "validation"

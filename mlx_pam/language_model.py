@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ class LanguageModel:
 
 
 def load(path: Path | str, backend: str = "auto") -> LanguageModel:
-    """Read the model in a checkpoint folder, or in the newest checkpoint of a run folder.
+    """Read the model in a checkpoint folder, in the newest one of RUN, or in the best: RUN/best.
 
     backend: "mlx", "torch", or "auto" for the better one here. Raises `CheckpointError` that names
     the missing or damaged file.
@@ -56,12 +57,22 @@ def load(path: Path | str, backend: str = "auto") -> LanguageModel:
     return LanguageModel(saved.config, tokenizer, runtime, model, saved.path)
 
 
-def newest_checkpoint(runs: Path | str = "runs") -> Path:
-    """The checkpoint written last in any run folder of `runs`; without one, `CheckpointError`."""
-    found = [path for run in Path(runs).glob("*/") if (path := checkpoint.find(run))]
-    if not found:
+def newest_run(runs: Path | str = "runs") -> Path:
+    """The run folder in `runs` whose newest checkpoint was written last; or `CheckpointError`."""
+    written = {run: _last_written(run) for run in Path(runs).glob("*/")}
+    run = max(written, key=written.__getitem__, default=None)
+    if run is None or written[run] < 0:
         raise CheckpointError(
             f"there is no checkpoint in {runs}/: train a model with `mlx_pam train`, or name one "
             "with `--checkpoint DIR`"
         )
-    return max(found, key=lambda path: path.stat().st_mtime)
+    return run
+
+
+def _last_written(run: Path) -> float:
+    """When the newest checkpoint of a run was written; -1 if there is none."""
+    with suppress(OSError):  # a run at work may just have removed it, for a newer one
+        if path := checkpoint.find(run):
+            return path.stat().st_mtime
+        return -1.0
+    return run.stat().st_mtime

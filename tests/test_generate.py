@@ -14,7 +14,7 @@ from mlx_pam.config import PAMConfig
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import CheckpointError, ConfigError, MlxPamError
 from mlx_pam.generate import GenerationConfig, generate, stream
-from mlx_pam.language_model import LanguageModel, newest_checkpoint
+from mlx_pam.language_model import LanguageModel, newest_run
 from mlx_pam.sampling import PAPER_SAMPLING, SamplingConfig, distribution
 
 END = gpt2().end_of_text
@@ -218,12 +218,15 @@ def test_the_package_has_the_functions_of_the_same_names():
     assert mlx_pam.stream is stream
 
 
-def test_the_newest_checkpoint_is_the_one_written_last(tmp_path):
+def test_the_newest_run_is_the_one_written_last(tmp_path):
     with pytest.raises(CheckpointError, match="mlx_pam train"):
-        newest_checkpoint(tmp_path / "runs")
+        newest_run(tmp_path / "runs")
+    (tmp_path / "runs" / "empty").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="mlx_pam train"):
+        newest_run(tmp_path / "runs")
     config = PAMConfig(dim=2, num_layers=1, num_heads=1, head_dim=2, vocab_size=3)
     from mlx_pam.parameters import initial_weights
 
     for name in ("a/step-00000009", "b/step-00000001", "b/step-00000002"):
         checkpoint.save(tmp_path / "runs" / name, config, initial_weights(config, 0))
-    assert newest_checkpoint(tmp_path / "runs") == tmp_path / "runs" / "b" / "step-00000002"
+    assert newest_run(tmp_path / "runs") == tmp_path / "runs" / "b"

@@ -24,6 +24,8 @@ LEVELS = [
     {"runtime", "torch"},
     {"backend"},
     {"language_model", "selftest"},
+    {"text_state"},
+    {"continuation"},
     {"generate", "evaluate"},
     {"training"},
     {"analysis"},
