@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,9 +42,14 @@ SPREAD, DECADES = 10.0, 1e4
 
 
 def draw_curves(
-    runs: Mapping[str, Curves], x: Along = "step", smooth: bool = False, heading: str = ""
+    runs: Mapping[str, Curves],
+    x: Along = "step",
+    smooth: bool = False,
+    heading: str = "",
+    panels: Mapping[str, Panel] = PANELS,
+    layout: Sequence[Sequence[str]] = LAYOUT,
 ) -> Figure:
-    """A figure with every panel of `PANELS`, each with all runs; `heading` goes with a single one.
+    """A figure of panels, each with all runs; `heading` goes with a single one.
 
     Long curves are drawn as the means of bins, up to three runs with a band from the least to the
     most in each. With `smooth` the line is a running mean, and the curve itself lies behind it.
@@ -56,17 +61,17 @@ def draw_curves(
     with matplotlib.rc_context(style.settings()):
         figure = Figure(figsize=SIZE)
         axes = figure.subplot_mosaic(
-            LAYOUT,
+            layout,
             gridspec_kw={
                 "left": LEFT / width, "right": 1 - RIGHT / width, "wspace": 0.2,
                 "bottom": BOTTOM / height, "top": 1 - above / height, "hspace": 0.42,
             },
         )  # fmt: skip
-        for place, panel in PANELS.items():
+        for place, panel in panels.items():
             drawing.panel(axes[place], panel)
-            if place in LAYOUT[-1]:
+            if place in layout[-1]:
                 axes[place].set_xlabel(drawing.x_name)
-        drawing.explain(axes[LAYOUT[0][0]])
+        drawing.explain(axes[layout[0][0]])
         drawing.head(figure, heading)
         drawing.foot(figure)
     return figure

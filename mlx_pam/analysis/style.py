@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -99,6 +98,3 @@ def short(value: float) -> str:
         return f"{float(digits):g}e{int(exponent)}"
     size, prefix = next((pair for pair in PREFIXES if abs(value) >= max(pair[0], 1e4)), (1.0, ""))
     return f"{value / size:,.4g}{prefix}" if prefix else f"{value:,.6g}"
-
-
-matplotlib.set_loglevel("error")  # a font without a weight is no news

@@ -80,7 +80,8 @@ class WandB:
         )
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
-        self.where = self._run.url or f"wandb sync {Path(self._run.dir).parent}"
+        upload = f"wandb sync {Path(self._run.dir).parent}"
+        self.where = upload if self._run.offline else self._run.url
 
     def log(self, step: int, numbers: dict[str, float], texts: dict[str, str]) -> None:
         pages = {
