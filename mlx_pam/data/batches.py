@@ -13,10 +13,11 @@ from mlx_pam.errors import DataError
 
 if TYPE_CHECKING:
     from mlx_pam.data.corpus import Corpus
+    from mlx_pam.data.streamed import Streamed
 
 
 def require_tokens(
-    corpus: Corpus, seq_len: int, splits: Sequence[str] = ("train", "validation")
+    corpus: Corpus | Streamed, seq_len: int, splits: Sequence[str] = ("train", "validation")
 ) -> None:
     """Raise a `DataError` with tokens found and needed unless each split holds a whole window."""
     needed = seq_len + 1
@@ -25,7 +26,7 @@ def require_tokens(
         found = ", ".join(f"{split} {count:,}" for split, count in counts.items())
         raise DataError(
             f"{corpus.name} is too short for seq_len {seq_len}: each split must hold {needed:,} "
-            f"tokens, found {found}: take more text or a smaller seq_len"
+            f"tokens, found {found}: {corpus.remedy} or take a smaller seq_len"
         )
 
 

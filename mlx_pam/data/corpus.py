@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from mlx_pam.errors import DataError
 @dataclass(frozen=True)
 class Corpus:
     """Tokens of a text, split for training, validation and perhaps test."""
+
+    remedy: ClassVar[str] = "take more text"
+    """What makes a split longer."""
 
     name: str
     description: str

@@ -55,10 +55,14 @@ class HubText:
         return Source(
             name=self.name,
             description=self.describe(commit),
-            identity=self.identify(commit) | {"copies": "left out"},
+            identity=self.identify(commit) | ({} if self._has_splits() else {"copies": "left out"}),
             splits=lambda: self._open(commit),
             commit=commit,
         )
+
+    def _has_splits(self) -> bool:
+        """Whether it is known, before anything is fetched, that nothing has to be held out here."""
+        return self.repository == wikitext.REPOSITORY
 
     def describe(self, commit: str) -> str:
         """The data set in words."""

@@ -113,8 +113,8 @@ class Mixture:
         pairs["stream"] = tuple(map(bool, streaming))
         for name in asdict(self.streaming) if all(streaming) else ():
             pairs[f"stream_{name}"] = tuple(each[name] for each in streaming)
-        for label, commit in now.get("commits", {}).items():
-            pairs[f"commit of {label}"] = (saved.get("commits", {}).get(label), commit)
+        for label, commit in saved.get("commits", {}).items():
+            pairs[f"commit of {label}"] = (commit, now.get("commits", {}).get(label, commit))
         for (name, _, then), part in zip(saved.get("parts", ()), self.parts, strict=False):
             pairs[f"data fingerprint of {name}"] = (then, part.corpus.fingerprint)
         return pairs | {"data fingerprint": (saved["fingerprint"], self.fingerprint)}

@@ -101,8 +101,7 @@ def _tokenise(
     folder: Path,
     progress: bool,
 ) -> dict[str, Any]:
-    dtype = np.dtype("uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32")
-    encode = partial(_encode, tokenizer=tokenizer, dtype=dtype)
+    encode = partial(_encode, tokenizer=tokenizer)
     apart = Apart(leave_out=splits["train"].without_copies)
     counts, sizes = dict.fromkeys(splits, 0), dict.fromkeys(splits, 0)
     for split in sorted(splits, key=lambda split: split == "train"):  # what is held out comes first
@@ -116,7 +115,7 @@ def _tokenise(
                 sizes[split] += size
                 p.advance(size)
             _sync(file)
-    return {"dtype": dtype.name, "tokens": counts, "bytes": sizes, "note": apart.note()}
+    return {"dtype": tokenizer.dtype.name, "tokens": counts, "bytes": sizes, "note": apart.note()}
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[str | None]]:
@@ -144,13 +143,11 @@ def _joined(documents: Iterable[Document]) -> Iterator[str | None]:
             yield piece
 
 
-def _encode(
-    batch: list[str | None], tokenizer: Tokenizer, dtype: np.dtype
-) -> tuple[np.ndarray, int]:
+def _encode(batch: list[str | None], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
     """The tokens of a batch, and the bytes of its text."""
-    joint = np.array([tokenizer.end_of_text])
+    joint = np.array([tokenizer.end_of_text], tokenizer.dtype)
     ids = [joint if piece is None else tokenizer.encode_piece(piece) for piece in batch]
-    return np.concatenate(ids).astype(dtype), sum(len(piece.encode()) for piece in batch if piece)
+    return np.concatenate(ids), sum(len(piece.encode()) for piece in batch if piece)
 
 
 def _sync(file: IO) -> None:

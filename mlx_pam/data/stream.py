@@ -102,7 +102,7 @@ def encode_passage(passage: Passage, tokenizer: Tokenizer) -> np.ndarray:
     """Its tokens, behind an end-of-text token where a document begins."""
     ids = [tokenizer.encode_piece(piece) for piece in pieces([passage.text])]
     if passage.begins:
-        ids.insert(0, np.array([tokenizer.end_of_text], ids[0].dtype if ids else np.uint32))
+        ids.insert(0, np.array([tokenizer.end_of_text], tokenizer.dtype))
     return np.concatenate(ids)
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,8 @@ class Files:
 @dataclass(frozen=True)
 class Streamed:
     """A text that is read as it is needed; beside `mlx_pam.data.corpus.Corpus`."""
+
+    remedy: ClassVar[str] = "hold out more documents (stream_validation)"
 
     name: str
     description: str

@@ -63,6 +63,11 @@ class Tokenizer:
         self.fingerprint = fingerprint
         """Hex digest over ranks, pattern and special tokens."""
 
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest type that holds every token."""
+        return np.dtype("uint16" if self.vocab_size <= 1 << 16 else "uint32")
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text of any length. `decode` gives the text back."""
         return list(
@@ -70,8 +75,8 @@ class Tokenizer:
         )
 
     def encode_piece(self, piece: str) -> np.ndarray:
-        """The tokens of one of `pieces`, uint32; other threads run meanwhile."""
-        return self._encoding.encode_to_numpy(piece, disallowed_special=())
+        """The tokens of one of `pieces`; other threads run meanwhile."""
+        return self._encoding.encode_to_numpy(piece, disallowed_special=()).astype(self.dtype)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some tokens; bytes that are no UTF-8 become U+FFFD."""

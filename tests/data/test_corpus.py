@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlx_pam.cache import cache_folder
 from mlx_pam.data import catalogue as module
 from mlx_pam.data import source, store
 from mlx_pam.data.corpus import Corpus, load_corpus
+from mlx_pam.data.splits import deal
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import DataError
 
@@ -201,6 +204,28 @@ def test_copies_in_the_splits_that_a_corpus_comes_with_are_told_and_stay(
     corpus = load(files(tmp_path / "in", a="one", b="two", valid="two"))
     assert text_of(corpus.train) == "one<|endoftext|>two"
     assert corpus.description.endswith("; copies of held-out documents in train: 1")
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from("abcdefghijklm").map(lambda x: f"{x} text") | st.just(""), min_size=2)
+)
+def test_dealt_splits_share_no_document_and_lose_none(
+    tmp_path_factory: pytest.TempPathFactory, documents: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("dealt")
+    lines = (json.dumps({"text": text}) + "\n" for text in documents)
+    (folder / "a.jsonl").write_text("".join(lines))
+    corpus = load_corpus(str(folder / "a.jsonl"), GPT2, folder / "cache")
+    train, validation = (
+        [text for text in text_of(part).split("<|endoftext|>") if text]
+        for part in (corpus.train, corpus.validation)
+    )
+    dealt = deal(documents)
+    assert validation == [text for text in dealt["validation"] if text]
+    assert train == [text for text in dealt["train"] if text and text not in dealt["validation"]]
+    assert not set(train) & set(validation)
+    assert {*train, *validation} == set(filter(None, documents))
 
 
 JSON = '{"text": "line %d"}\n{"text": "line %d"}\n'
