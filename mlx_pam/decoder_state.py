@@ -15,15 +15,32 @@ ROOM_STEP = 256  # tokens that a cache has room for grow by so many, or by an ei
 def state_shapes(config: ModelConfig, batch: int, tokens: int) -> dict[str, tuple[int, ...]]:
     """Every array by name, in the order in which a model's `hidden` takes and returns them.
 
-    A memory has one size, whatever the number of tokens; a transformer keeps the keys and values of
-    them all.
+    What a memory keeps has one size, whatever the number of tokens; a transformer keeps the keys
+    and values of them all.
     """
-    c = config
-    if isinstance(c, MemoryConfig):
-        shape = (batch, c.num_heads, *c.planes, c.head_dim, c.head_dim)
-        return {f"layers.{i}.memory": shape for i in range(c.num_layers)}
-    shape = (batch, c.num_heads, tokens, c.head_dim)
-    return {f"layers.{i}.{kind}": shape for i in range(c.num_layers) for kind in ("keys", "values")}
+    if isinstance(config, MemoryConfig):
+        return _memory_shapes(config, batch)
+    shape = (batch, config.num_heads, tokens, config.head_dim)
+    kinds = ("keys", "values")
+    return {f"layers.{i}.{kind}": shape for i in range(config.num_layers) for kind in kinds}
+
+
+def _memory_shapes(c: MemoryConfig, batch: int) -> dict[str, tuple[int, ...]]:
+    """The memory S; the tokens before the next one, whose q, k, v the convolution looks back at;
+    keys and values of a window, and which of its places are filled.
+    """
+    of_head, shapes = (*c.planes, c.head_dim), {}
+    for i, parts in enumerate(c.blocks):
+        if "memory" in parts:
+            shapes[f"layers.{i}.memory"] = (batch, c.num_heads, *of_head, c.head_dim)
+            if c.conv_width > 1:
+                shapes[f"layers.{i}.recent"] = (batch, c.conv_width - 1, 3 * c.num_heads, *of_head)
+        if "attention" in parts:
+            window = (batch, c.attention_window - 1)
+            for kind in ("keys", "values"):
+                shapes[f"layers.{i}.{kind}"] = (*window, c.num_heads, *of_head)
+            shapes[f"layers.{i}.filled"] = window
+    return shapes
 
 
 def room(tokens: int) -> int:

@@ -21,6 +21,7 @@ Kind = Literal["matrix", "embedding", "norm", "bias", "gate", "scale"]
 
 DECAY_BIAS = -4.0  # b_dt: dt near 0.018, a memory of some 55 tokens
 PROTECT_BIAS = -3.0  # b_p: p near 0.047
+TAP_STD = 0.02  # of the taps of a convolution around 1, 1/2, 1/4, ...
 LOGIT_STD = 0.2  # at the start, so that the loss is ln V + LOGIT_STD^2 / 2
 
 
@@ -45,38 +46,60 @@ def parameter_table(config: ModelConfig) -> dict[str, Parameter]:
 
 
 def _memory_table(c: MemoryConfig) -> dict[str, Parameter]:
-    features = math.prod(c.planes) * c.dim  # numbers per token that the decay looks at
-    gates = c.memory_dim if c.protect == "channel" else c.num_heads
-
-    def linear(m: int, n: int, parts: int = 1) -> Parameter:
-        return _linear(m, n, parts, planes=c.planes)
-
     table = {
         "embedding.weight": _embedding(c, c.planes),
-        "embedding_norm.scale": _constant((c.dim,), 1.0, "norm"),
+        "embedding_norm.scale": _norm(c),
     }
-    for i in range(c.num_layers):
-        layer = {
-            "unit_norm.scale": _constant((c.dim,), 1.0, "norm"),
-            "unit.up_gate.weight": linear(c.hidden_dim, c.dim, parts=2),
-            "unit.activation.bias": _constant((c.hidden_dim,), 0.0, "bias"),
-            "unit.down.weight": linear(c.dim, c.hidden_dim),
-            "alpha_cgu": _constant((), c.alpha_cgu_init, "scale"),
-            "memory_norm.scale": _constant((c.dim,), 1.0, "norm"),
-            "memory.qkv.weight": linear(c.memory_dim, c.dim, parts=3),
-            "memory.out.weight": linear(c.dim, c.memory_dim),
-            "memory.decay.weight": _gate(c.num_heads, features),
-            "memory.decay.bias": _constant((c.num_heads,), DECAY_BIAS, "bias"),
-            "memory.protect.weight": _gate(gates, c.dim),
-            "memory.protect.bias": _constant((gates,), PROTECT_BIAS, "bias"),
-            "alpha_pam": _constant((), c.alpha_pam_init, "scale"),
-        }
-        if isinstance(c, SAMConfig) and c.gated_unit == "swiglu":
-            del layer["unit.activation.bias"]
-        table |= {f"layers.{i}.{name}": parameter for name, parameter in layer.items()}
+    parts = {"unit": _unit, "memory": _memory, "attention": _attention}
+    for i, block in enumerate(c.blocks):
+        for part in block:
+            table |= {f"layers.{i}.{name}": value for name, value in parts[part](c).items()}
     return table | {
-        "head.weight": linear(c.dim, c.dim),
-        "head_norm.scale": _constant((c.dim,), 1.0, "norm"),
+        "head.weight": _linear(c.dim, c.dim, planes=c.planes),
+        "head_norm.scale": _norm(c),
+    }
+
+
+def _unit(c: MemoryConfig) -> dict[str, Parameter]:
+    table = {
+        "unit_norm.scale": _norm(c),
+        "unit.up_gate.weight": _linear(c.hidden_dim, c.dim, parts=2, planes=c.planes),
+        "unit.activation.bias": _constant((c.hidden_dim,), 0.0, "bias"),
+        "unit.down.weight": _linear(c.dim, c.hidden_dim, planes=c.planes),
+        "alpha_cgu": _constant((), c.alpha_cgu_init, "scale"),
+    }
+    if isinstance(c, SAMConfig) and c.gated_unit == "swiglu":
+        del table["unit.activation.bias"]
+    return table
+
+
+def _memory(c: MemoryConfig) -> dict[str, Parameter]:
+    features = math.prod(c.planes) * c.dim  # numbers per token that the decay looks at
+    gates = c.memory_dim if c.protect == "channel" else c.num_heads
+    table = {
+        "memory_norm.scale": _norm(c),
+        "memory.qkv.weight": _linear(c.memory_dim, c.dim, parts=3, planes=c.planes),
+        "memory.out.weight": _linear(c.dim, c.memory_dim, planes=c.planes),
+    }
+    if c.fixed_decay is None:
+        table["memory.decay.weight"] = _gate(c.num_heads, features)
+        table["memory.decay.bias"] = _constant((c.num_heads,), DECAY_BIAS, "bias")
+    if c.protect != "none":
+        table["memory.protect.weight"] = _gate(gates, c.dim)
+        table["memory.protect.bias"] = _constant((gates,), PROTECT_BIAS, "bias")
+    if c.conv_width > 1:
+        table["memory.convolution.taps"] = _taps(c)
+    if c.query_scale is not None:
+        table["memory.query_scale"] = _constant((c.num_heads,), c.query_scale, "scale")
+    return table | {"alpha_pam": _constant((), c.alpha_pam_init, "scale")}
+
+
+def _attention(c: MemoryConfig) -> dict[str, Parameter]:
+    return {
+        "attention_norm.scale": _norm(c),
+        "attention.qkv.weight": _linear(c.memory_dim, c.dim, parts=3, planes=c.planes),
+        "attention.out.weight": _linear(c.dim, c.memory_dim, planes=c.planes),
+        "alpha_attention": _constant((), c.alpha_attention_init, "scale"),
     }
 
 
@@ -86,15 +109,15 @@ def _transformer_table(c: TransformerConfig) -> dict[str, Parameter]:
     table = {"embedding.weight": _embedding(c)}
     for i in range(c.num_layers):
         layer = {
-            "attention_norm.scale": _constant((c.dim,), 1.0, "norm"),
+            "attention_norm.scale": _norm(c),
             "attention.qkv.weight": _linear(c.memory_dim, c.dim, parts=3),
             "attention.out.weight": _linear(c.dim, c.memory_dim, gain=gain),
-            "unit_norm.scale": _constant((c.dim,), 1.0, "norm"),
+            "unit_norm.scale": _norm(c),
             "unit.up_gate.weight": _linear(c.hidden_dim, c.dim, parts=2),
             "unit.down.weight": _linear(c.dim, c.hidden_dim, gain=gain),
         }
         table |= {f"layers.{i}.{name}": parameter for name, parameter in layer.items()}
-    return table | {"head_norm.scale": _constant((c.dim,), 1.0, "norm")}
+    return table | {"head_norm.scale": _norm(c)}
 
 
 def parameter_count(config: ModelConfig) -> int:
@@ -143,6 +166,10 @@ def _embedding_std(c: ModelConfig) -> float:
     return LOGIT_STD / c.dim**0.5
 
 
+def _norm(c: ModelConfig) -> Parameter:
+    return _constant((c.dim,), 1.0, "norm")
+
+
 def _constant(shape: tuple[int, ...], value: float, kind: Kind) -> Parameter:
     return Parameter(shape, kind, lambda rng: np.full(shape, value))
 
@@ -154,6 +181,19 @@ def _normal(shape: tuple[int, ...], std: float) -> Draw:
 def _gate(outputs: int, inputs: int) -> Parameter:
     """Small at first, so that a gate starts near its bias and still sees each input differently."""
     return Parameter((outputs, inputs), "gate", _normal((outputs, inputs), 0.1 / inputs**0.5))
+
+
+def _taps(c: MemoryConfig) -> Parameter:
+    """About 2^-j for the token j places back, each channel a little differently."""
+    shape = (c.conv_width, 3 * c.num_heads, *c.planes, c.head_dim)
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        taps = TAP_STD * rng.standard_normal(shape, np.float32)
+        real = taps[:, :, 0] if c.planes else taps  # a view
+        real += 0.5 ** np.arange(c.conv_width).reshape(-1, *[1] * (real.ndim - 1))
+        return taps
+
+    return Parameter(shape, "scale", draw)
 
 
 def _semi_unitary(

@@ -1,129 +1,34 @@
 """What the models compute, in complex128 NumPy, token by token, with nothing of ours imported.
 
-    S_t = gamma_t S_{t-1} + v_t k_t^H        y_t = S_t q_t        gamma_t = exp(log_decay_t)
-
-Arrays are those of the package: q, k, v, y [B, T, H, 2, d] with planes real and imaginary on axis
--2, or [B, T, H, d] in the real twin; log_decay [B, T, H]; state [B, H, 2, d, d] or [B, H, d, d],
-value index first. Inside this file a complex array is one complex128 array [..., d].
-
-The gradient of a real loss with respect to z = x + iy is dL/dx + i dL/dy, so that
-dL = Re <gradient, dz>, and its planes are the gradients of the two real planes.
+The operator is in `oracle_operator`; its names can be had here too.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from oracle_operator import (
+    Array,
+    Gradients,
+    join,
+    recurrence,
+    relative_error,
+    retrieve,
+    retrieve_gradients,
+    split,
+)
 
-Array = np.ndarray
-
-
-class Gradients(NamedTuple):
-    """Gradients of the inputs of `retrieve`, each in its input's layout."""
-
-    q: Array
-    k: Array
-    v: Array
-    log_decay: Array
-    state: Array
-
-
-def join(planes: Array, axis: int = -2) -> Array:
-    """[..., 2, d] -> complex128 [..., d]."""
-    real, imaginary = np.moveaxis(np.asarray(planes, np.float64), axis, 0)
-    return real + 1j * imaginary
-
-
-def split(z: Array, axis: int = -2) -> Array:
-    """complex128 [..., d] -> float64 [..., 2, d]."""
-    return np.stack([z.real, z.imag], axis=axis)
-
-
-def retrieve(q: Array, k: Array, v: Array, log_decay: Array, state: Array | None = None):
-    """(y, state): the two lines at the top of this file, for every token in turn."""
-    if np.ndim(q) == 5:
-        state = None if state is None else join(state, axis=-3)
-        y, state = _retrieve(join(q), join(k), join(v), np.exp(_real(log_decay)), state)
-        return split(y), split(state, axis=-3)
-    state = None if state is None else _real(state)
-    return _retrieve(_real(q), _real(k), _real(v), np.exp(_real(log_decay)), state)
-
-
-def retrieve_gradients(
-    q: Array, k: Array, v: Array, log_decay: Array, state: Array | None, dy: Array, dstate: Array
-) -> Gradients:
-    """Gradients of Re<dy, y> + Re<dstate, final state> by the adjoint recursion, last token first.
-
-    G_t = dL/dS_t = gamma_{t+1} G_{t+1} + dy_t q_t^H       (G_T also holds dstate)
-    dq_t = S_t^H dy_t     dk_t = G_t^H v_t     dv_t = G_t k_t
-    dlog_decay_t = gamma_t Re<G_t, S_{t-1}>     dS_0 = gamma_1 G_1
-    """
-    gamma = np.exp(_real(log_decay))
-    if np.ndim(q) == 5:
-        state = None if state is None else join(state, axis=-3)
-        dq, dk, dv, dlog_decay, dstate = _retrieve_gradients(
-            join(q), join(k), join(v), gamma, state, join(dy), join(dstate, axis=-3)
-        )
-        return Gradients(split(dq), split(dk), split(dv), dlog_decay, split(dstate, axis=-3))
-    state = None if state is None else _real(state)
-    q, k, v, dy, dstate = map(_real, (q, k, v, dy, dstate))
-    return Gradients(*_retrieve_gradients(q, k, v, gamma, state, dy, dstate))
-
-
-def _real(a: Array) -> Array:
-    return np.asarray(a, np.float64)
-
-
-def _states(k: Array, v: Array, gamma: Array, state: Array | None) -> list[Array]:
-    """S_0 .. S_T, each [B, H, d, d]; 0 times a state is 0, whatever the state."""
-    batch, time, heads, dim = k.shape
-    if state is None:
-        state = np.zeros((batch, heads, dim, dim), k.dtype)
-    states = [state]
-    for t in range(time):
-        write = np.einsum("bhv,bhk->bhvk", v[:, t], k[:, t].conj())
-        states.append(gamma[:, t, :, None, None] * states[-1] + write)
-    return states
-
-
-def _retrieve(q: Array, k: Array, v: Array, gamma: Array, state: Array | None):
-    states = _states(k, v, gamma, state)
-    y = [np.einsum("bhvk,bhk->bhv", s, q[:, t]) for t, s in enumerate(states[1:])]
-    return np.stack(y, axis=1), states[-1]
-
-
-def _retrieve_gradients(
-    q: Array, k: Array, v: Array, gamma: Array, state: Array | None, dy: Array, dstate: Array
-):
-    states = _states(k, v, gamma, state)
-    dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
-    dlog_decay = np.zeros_like(gamma)
-    adjoint = dstate  # G_{T+1} with gamma_{T+1} = 1
-    for t in reversed(range(q.shape[1])):
-        adjoint = adjoint + np.einsum("bhv,bhk->bhvk", dy[:, t], q[:, t].conj())
-        dq[:, t] = np.einsum("bhvk,bhv->bhk", states[t + 1].conj(), dy[:, t])
-        dk[:, t] = np.einsum("bhvk,bhv->bhk", adjoint.conj(), v[:, t])
-        dv[:, t] = np.einsum("bhvk,bhk->bhv", adjoint, k[:, t])
-        inner = np.einsum("bhvk,bhvk->bh", adjoint.conj(), states[t]).real
-        dlog_decay[:, t] = gamma[:, t] * inner
-        adjoint = gamma[:, t, :, None, None] * adjoint
-    return dq, dk, dv, dlog_decay, adjoint
-
-
-def relative_error(found: Array, expected: Array) -> float:
-    """Largest difference over the largest expected entry; infinite if one is not finite."""
-    found, expected = _real(found), _real(expected)
-    assert found.shape == expected.shape, (found.shape, expected.shape)
-    if found.size == 0:
-        return 0.0
-    if not np.isfinite(found).all():
-        return float("inf")
-    largest = np.abs(expected).max()
-    return float(np.abs(found - expected).max() / (largest if largest > 0 else 1.0))
-
-
-# The whole model --------------------------------------------------------------------------------
+__all__ = [
+    "Gradients",
+    "join",
+    "model_logits",
+    "relative_error",
+    "retrieve",
+    "retrieve_gradients",
+    "split",
+]
 
 
 def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
@@ -137,19 +42,47 @@ def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
     is_complex = config.model_type == "pam"
     model = _Model(config, weights, is_complex)
     ids = np.asarray(ids)
+    begins = _beginnings(ids, config.reset_token)
 
     embedding = model.matrix("embedding.weight", planes=-2)  # [V, D]
     z = model.norm("embedding_norm", embedding[ids])  # [B, T, D]
-    for i in range(config.num_layers):
-        name = f"layers.{i}"
-        z = z + model.scalar(f"{name}.alpha_cgu") * model.gated_unit(
-            f"{name}.unit", model.norm(f"{name}.unit_norm", z)
-        )
-        z = z + model.scalar(f"{name}.alpha_pam") * model.memory(
-            f"{name}.memory", model.norm(f"{name}.memory_norm", z), ids == config.reset_token
-        )
+    for block, part in _parts(config):
+        name = f"layers.{block}"
+        x = model.norm(f"{name}.{part}_norm", z)
+        if part == "unit":
+            z = z + model.scalar(f"{name}.alpha_cgu") * model.gated_unit(f"{name}.unit", x)
+        elif part == "memory":
+            z = z + model.scalar(f"{name}.alpha_pam") * model.memory(f"{name}.memory", x, begins)
+        else:
+            y = model.attention(f"{name}.attention", x, config.attention_window, begins)
+            z = z + model.scalar(f"{name}.alpha_attention") * y
     z = model.norm("head_norm", z @ model.matrix("head.weight").T)
     return (z @ embedding.conj().T).real
+
+
+def _parts(config: Any) -> Iterator[tuple[int, str]]:
+    """What is added to the residual stream, in order, and the block that it is of."""
+    layers, every = config.num_layers, config.attention_every
+    attends = [bool(every) and i % every == 0 for i in range(1, layers + 1)]
+    if config.order == "sequential":
+        yield from ((i, "unit") for i in range(layers))
+    for i in range(layers):
+        block = i
+        if config.order == "interleaved":
+            yield i, "unit"
+        else:
+            block += layers
+        yield block, "memory"
+        if attends[i]:
+            yield block, "attention"
+
+
+def _beginnings(ids: Array, reset_token: int | None) -> Array:
+    """The place at which the text of each token begins, [B, T]."""
+    begins = np.zeros(ids.shape, int)
+    for b, t in np.ndindex(ids.shape):
+        begins[b, t] = t if ids[b, t] == reset_token else begins[b, t - 1] if t else 0
+    return begins
 
 
 def _transformer_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
@@ -197,39 +130,70 @@ class _Model:
             hidden = up * gate * _sigmoid(gate)
         return hidden @ self.matrix(f"{name}.down.weight").T
 
-    def memory(self, name: str, x: Array, resets: Array) -> Array:
-        batch, time, _ = x.shape
-        heads, dim = self.config.num_heads, self.config.head_dim
-        qkv = x @ self.matrix(f"{name}.qkv.weight").T
-        q, k, v = np.moveaxis(qkv.reshape(batch, time, 3, heads, dim), 2, 0)  # [B, T, H, d]
-        q, k = self.rotate(q) * dim**-0.5, self.rotate(k)
+    def memory(self, name: str, x: Array, begins: Array) -> Array:
+        c = self.config
+        q, k, v = self.projected(name, x)
+        if c.conv_width > 1:
+            taps = self.matrix(f"{name}.convolution.taps", planes=-2).reshape(
+                c.conv_width, 3, c.num_heads, c.head_dim
+            )
+            q, k, v = (_convolution(z, taps[:, i], begins) for i, z in enumerate((q, k, v)))
+        if c.qk_norm == "phase":
+            q, k = _phase(q), _phase(k)
+        elif c.qk_norm == "head":
+            q, k = _unit_vectors(q, c.norm_eps), _unit_vectors(k, c.norm_eps)
+        if c.rotary:
+            q, k = self.rotate(q), self.rotate(k)
+        scale = c.head_dim**-0.5
+        if c.query_scale is not None:
+            scale = self.vector(f"{name}.query_scale")[:, None]  # [H, 1]
         gamma, keep = self.gates(name, x)  # [B, T, H], [B, T, H, 1 or d]
-        gamma = np.where(resets[..., None], 0.0, gamma)
-        y, _ = _retrieve(q, k, keep * v, gamma, None)
-        return y.reshape(batch, time, heads * dim) @ self.matrix(f"{name}.out.weight").T
+        gamma = np.where((begins == np.arange(x.shape[1]))[..., None], 0.0, gamma)
+        y, _ = recurrence(scale * q, k, keep * v, gamma, None)
+        return self.out(name, y)
 
-    def attention(self, name: str, x: Array) -> Array:
-        batch, time, _ = x.shape
+    def attention(
+        self, name: str, x: Array, window: int | None = None, begins: Array | None = None
+    ) -> Array:
+        """softmax(Re <k, q> / sqrt(d)) v over the last tokens of the text, or all of them."""
+        q, k, v = self.projected(name, x)
+        if getattr(self.config, "rotary", True):
+            q, k = self.rotate(q), self.rotate(k)
+        y = np.zeros_like(v)
+        for b, t, h in np.ndindex(*v.shape[:3]):
+            first = 0 if window is None else max(begins[b, t], t + 1 - window)
+            scores = (k[b, first : t + 1, h].conj() @ q[b, t, h]).real / self.config.head_dim**0.5
+            weights = np.exp(scores)
+            y[b, t, h] = weights @ v[b, first : t + 1, h] / weights.sum()
+        return self.out(name, y)
+
+    def projected(self, name: str, x: Array) -> Array:
+        """q, k and v, each [B, T, H, d]."""
         heads, dim = self.config.num_heads, self.config.head_dim
         qkv = x @ self.matrix(f"{name}.qkv.weight").T
-        q, k, v = np.moveaxis(qkv.reshape(batch, time, 3, heads, dim), 2, 0)  # [B, T, H, d]
-        q, k = self.rotate(q), self.rotate(k)
-        y = np.zeros_like(v)
-        for b, t, h in np.ndindex(batch, time, heads):
-            weights = np.exp(k[b, : t + 1, h] @ q[b, t, h] / dim**0.5)
-            y[b, t, h] = weights @ v[b, : t + 1, h] / weights.sum()
-        return y.reshape(batch, time, heads * dim) @ self.matrix(f"{name}.out.weight").T
+        return np.moveaxis(qkv.reshape(*x.shape[:2], 3, heads, dim), 2, 0)
+
+    def out(self, name: str, y: Array) -> Array:
+        return y.reshape(*y.shape[:2], -1) @ self.matrix(f"{name}.out.weight").T
 
     def gates(self, name: str, x: Array) -> tuple[Array, Array]:
         """gamma = e^{-dt} (1 - p) + p, and 1 - p, which scales what is written."""
         features = np.concatenate([x.real, x.imag], axis=-1) if self.is_complex else x
-        decay = self.real_matrix(f"{name}.decay.weight"), self.vector(f"{name}.decay.bias")
-        protect = self.real_matrix(f"{name}.protect.weight"), self.vector(f"{name}.protect.bias")
-        dt = np.logaddexp(0, features @ decay[0].T + decay[1])[..., None]  # softplus, [B, T, H, 1]
-        p = _sigmoid(np.abs(x) @ protect[0].T + protect[1])
-        p = p.reshape(*dt.shape[:-1], -1)  # [B, T, H, 1] by head, [B, T, H, d] by channel
-        gamma = np.exp(-dt) * (1 - p) + p
+        shape = (*x.shape[:2], self.config.num_heads, 1)
+        if self.config.fixed_decay is None:
+            dt = np.logaddexp(0, self.affine(f"{name}.decay", features))  # softplus
+            kept = np.exp(-dt).reshape(shape)
+        else:
+            kept = np.full(shape, self.config.fixed_decay)
+        if self.config.protect == "none":
+            return kept[..., 0], np.ones(shape)
+        p = _sigmoid(self.affine(f"{name}.protect", np.abs(x)))
+        p = p.reshape(*shape[:3], -1)  # [B, T, H, 1] by head, [B, T, H, d] by channel
+        gamma = kept * (1 - p) + p
         return gamma.mean(axis=-1), 1 - p
+
+    def affine(self, name: str, features: Array) -> Array:
+        return features @ self.real_matrix(f"{name}.weight").T + self.vector(f"{name}.bias")
 
     def rotate(self, x: Array) -> Array:
         """Turn channel k of the token at position m by m theta_k; x is [B, T, H, d]."""
@@ -241,6 +205,15 @@ class _Model:
         return np.concatenate([turned.real, turned.imag], axis=-1)
 
 
+def _convolution(x: Array, taps: Array, begins: Array) -> Array:
+    """y_t = sum_j taps_j x_{t-j} over tokens of t's own text; x [B, T, H, d], taps [w, H, d]."""
+    y = np.zeros_like(x)
+    for b, t in np.ndindex(begins.shape):
+        for j in range(min(len(taps), t - begins[b, t] + 1)):
+            y[b, t] += taps[j] * x[b, t - j]
+    return y
+
+
 def _rotation(time: int, pairs: int, base: float) -> Array:
     """e^{i m theta_k}, theta_k = base^(-k / pairs): [T, 1, pairs]."""
     theta = base ** (-np.arange(pairs) / pairs)
@@ -250,6 +223,10 @@ def _rotation(time: int, pairs: int, base: float) -> Array:
 def _phase(z: Array) -> Array:
     modulus = np.abs(z)
     return np.where(modulus > 0, z / np.where(modulus > 0, modulus, 1.0), 0.0)
+
+
+def _unit_vectors(z: Array, eps: float) -> Array:
+    return z / np.sqrt(np.sum(np.abs(z) ** 2, axis=-1, keepdims=True) + z.shape[-1] * eps)
 
 
 def _sigmoid(a: Array) -> Array:

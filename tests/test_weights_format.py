@@ -44,3 +44,12 @@ def test_every_tensor_has_its_row(table: str, config: ModelConfig) -> None:
     sizes = {"D": 7, "H": 3, "d": 4, "V": 11, "E": 3, "F": config.hidden_dim}
     told = {name.format(i=0): eval(shape, sizes) for name, shape in tensors(table).items()}
     assert told == {name: list(p.shape) for name, p in parameter_table(config).items()}
+
+
+def test_what_variants_have_as_well_has_its_row() -> None:
+    plain = parameter_table(PAMConfig(**SIZES))
+    varied = parameter_table(PAMConfig(**SIZES, conv_width=2, query_scale=4.0, attention_every=1))
+    sizes = {"D": 7, "H": 3, "d": 4, "w": 2}
+    rows = tensors("shape in a variant of PAM")
+    told = {name.format(i=0): eval(shape, sizes) for name, shape in rows.items()}
+    assert told == {n: list(p.shape) for n, p in varied.items() if n not in plain}

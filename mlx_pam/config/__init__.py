@@ -12,6 +12,7 @@ from mlx_pam.config.model import (
     MemoryConfig,
     ModelConfig,
     PAMConfig,
+    Part,
     SAMConfig,
     TransformerConfig,
     from_settings,
@@ -20,6 +21,7 @@ from mlx_pam.config.model import (
 from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 from mlx_pam.config.training import RECIPES, TUNED_PEAK_LR, Recipe, TrainConfig
+from mlx_pam.config.variants import VARIANTS, Change, VariantName, variant
 
 __all__ = [
     "CONFIGS",
@@ -29,16 +31,20 @@ __all__ = [
     "PRESETS",
     "RECIPES",
     "TUNED_PEAK_LR",
+    "VARIANTS",
+    "Change",
     "Family",
     "MemoryConfig",
     "ModelConfig",
     "PAMConfig",
+    "Part",
     "Recipe",
     "SAMConfig",
     "Scale",
     "Share",
     "TrainConfig",
     "TransformerConfig",
+    "VariantName",
     "from_settings",
     "model_config",
     "require",
@@ -46,4 +52,5 @@ __all__ = [
     "require_count",
     "require_range",
     "shares",
+    "variant",
 ]

@@ -15,6 +15,9 @@ FORMAT_VERSION = 1
 GPT2_VOCABULARY = 50257
 GPT2_END_OF_TEXT = 50256
 
+Part = Literal["unit", "memory", "attention"]
+"""What a block adds to the residual stream: a gated unit, a memory, windowed attention."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -66,14 +69,33 @@ class MemoryConfig(ModelConfig):
 
     expand: int = 3
     """E, hidden width of the gated unit in units of D."""
-    protect: Literal["head", "channel"] = "head"
-    """Protect gate p: one per head (eq. 5), or one per head and channel, with gamma their mean."""
+    protect: Literal["head", "channel", "none"] = "head"
+    """Protect gate p: one per head (eq. 5); one per head and channel, with gamma their mean; or
+    none, p = 0."""
     alpha_cgu_init: float = 1.0
     """Initial residual scale of the gated unit (eq. 2)."""
     alpha_pam_init: float = 0.1
     """Initial residual scale of the memory (eq. 3)."""
     reset_token: int | None = None
     """Token that makes every memory forget what came before it (gamma = 0 at it); None: no such."""
+    order: Literal["interleaved", "sequential"] = "interleaved"
+    """L blocks of a gated unit and a memory each, or L of units and then L of memories."""
+    rotary: bool = True
+    """Whether queries and keys turn with their position."""
+    fixed_decay: float | None = None
+    """e^-dt of every token and head, in (0, 1]; None: learned from the token (eq. 5)."""
+    qk_norm: Literal["phase", "head"] | None = None
+    """Queries and keys: each number at modulus 1 (pam), each head's vector at length 1, or free."""
+    query_scale: float | None = None
+    """Scale of the queries, > 0, learned per head from this value; None: d^(-1/2), fixed."""
+    conv_width: int = 1
+    """Tokens, 1 to 16, that a causal convolution mixes in each channel of q, k, v; 1: none."""
+    attention_every: int | None = None
+    """Every so manyth block, 1 to L, attends to a window of tokens as well; None: none does."""
+    attention_window: int = 256
+    """Tokens, >= 2, that such a block's softmax attention sees: each one and those before it."""
+    alpha_attention_init: float = 0.1
+    """Initial residual scale of the attention."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,9 +104,32 @@ class MemoryConfig(ModelConfig):
             require_count("reset_token", self.reset_token, least=0)
             rule = f"below vocab_size, {self.vocab_size}"
             require(self.reset_token < self.vocab_size, "reset_token", rule, self.reset_token)
-        require_choice("protect", self.protect, ("head", "channel"))
-        for name in ("alpha_cgu_init", "alpha_pam_init"):
+        require_choice("protect", self.protect, ("head", "channel", "none"))
+        for name in ("alpha_cgu_init", "alpha_pam_init", "alpha_attention_init"):
             require_range(name, getattr(self, name), -math.inf, open_least=True)
+        require_choice("order", self.order, ("interleaved", "sequential"))
+        require(isinstance(self.rotary, bool), "rotary", "true or false", self.rotary)
+        if self.fixed_decay is not None:
+            require_range("fixed_decay", self.fixed_decay, 0.0, 1.0, open_least=True)
+        require_choice("qk_norm", self.qk_norm, (None, "phase", "head"))
+        if self.query_scale is not None:
+            require_range("query_scale", self.query_scale, 0.0, open_least=True)
+        require_count("conv_width", self.conv_width, most=16)
+        if self.attention_every is not None:
+            require_count("attention_every", self.attention_every, most=self.num_layers)
+        require_count("attention_window", self.attention_window, least=2)
+
+    @property
+    def blocks(self) -> tuple[tuple[Part, ...], ...]:
+        """The parts of each block, in the order of the network."""
+        every = self.attention_every or self.num_layers + 1
+        mixers = [
+            ("memory", "attention") if i % every == 0 else ("memory",)
+            for i in range(1, self.num_layers + 1)
+        ]
+        if self.order == "sequential":
+            return (("unit",),) * self.num_layers + tuple(mixers)
+        return tuple(("unit", *parts) for parts in mixers)
 
     @property
     def hidden_dim(self) -> int:
@@ -113,6 +158,8 @@ class SAMConfig(MemoryConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("gated_unit", self.gated_unit, ("relu", "swiglu"))
+        rule = "head or None with model sam: the phase of a real number is its sign"
+        require(self.qk_norm != "phase", "qk_norm", rule, self.qk_norm)
         _require_pairs(self)
 
 

@@ -17,9 +17,12 @@ def require_choice(name: str, value: object, choices: tuple[object, ...]) -> Non
     require(value in choices, name, "one of " + ", ".join(str(c) for c in choices), value)
 
 
-def require_count(name: str, value: object, least: int = 1) -> None:
+def require_count(name: str, value: object, least: int = 1, most: float = math.inf) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= least, name, f"a whole number >= {least}", value)
+    rule = f"a whole number >= {least}"
+    if math.isfinite(most):
+        rule += f" and <= {most}"
+    require(whole and least <= value <= most, name, rule, value)
 
 
 def require_range(

@@ -37,6 +37,10 @@ class Field:
     """Phases that a head of width d turns by."""
     rotate: Callable[[mx.array, mx.array], mx.array]
     """(x [B, T, H, (2,) d], phases [..., T, 2, width]) -> x turned by its position."""
+    multiply: Callable[[mx.array, mx.array], mx.array]
+    """The product of numbers, per element."""
+    unit_vectors: Callable[[mx.array, float], mx.array]
+    """(x, eps) -> x / sqrt(|x|^2 + d eps), its last d numbers at length 1 together."""
     features: Callable[[mx.array], tuple[mx.array, mx.array]]
     """x -> what the decay sees (all real numbers of x) and what the protect gate sees (|x|)."""
 
@@ -44,6 +48,15 @@ class Field:
 def _rotate_pairs(x: mx.array, phases: mx.array) -> mx.array:
     """Standard real rotary: channels j and j + d/2 are the two planes of one complex number."""
     return mx.flatten(rotate(mx.unflatten(x, -1, (2, -1)), phases), -2)
+
+
+def _unit_vectors(x: mx.array, eps: float) -> mx.array:
+    d = x.shape[-1]
+    return mx.fast.rms_norm(x, None, eps) * d**-0.5
+
+
+def _complex_unit_vectors(z: mx.array, eps: float) -> mx.array:
+    return cx.rms_norm(z, mx.full(z.shape[-1:], z.shape[-1] ** -0.5, z.dtype), eps)
 
 
 COMPLEX = Field(
@@ -54,6 +67,8 @@ COMPLEX = Field(
     embedding=complex_layers.ComplexEmbedding,
     rotary_width=lambda d: d,
     rotate=rotate,
+    multiply=cx.multiply,
+    unit_vectors=_complex_unit_vectors,
     features=lambda x: (mx.flatten(x, -2), cx.magnitude_and_inverse(x)[0]),
 )
 
@@ -65,6 +80,8 @@ REAL = Field(
     embedding=real_layers.RealEmbedding,
     rotary_width=lambda d: d // 2,
     rotate=_rotate_pairs,
+    multiply=mx.multiply,
+    unit_vectors=_unit_vectors,
     features=lambda x: (x, mx.abs(x)),
 )
 

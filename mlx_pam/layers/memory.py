@@ -1,4 +1,4 @@
-"""The associative memory layer: project, rotate, decay, retrieve (eqs. 4-7).
+"""The associative memory layer: project, rotate, decay, retrieve (eqs. 4-7), and their variants.
 
 B batch   T time   D width   H heads   d head width; a complex array has an axis of 2 before its
 last one.
@@ -6,11 +6,15 @@ last one.
 
 from __future__ import annotations
 
+import math
+
 import mlx.core as mx
 import mlx.nn as nn
 
 from mlx_pam.config import MemoryConfig
+from mlx_pam.layers.convolution import Convolution
 from mlx_pam.layers.field import Field
+from mlx_pam.ops import complex as cx
 from mlx_pam.ops.decay import log_decay, write_strength
 from mlx_pam.ops.retrieval import retrieve
 
@@ -35,49 +39,84 @@ class Memory(nn.Module):
         super().__init__()
         self.config, self.field = config, field
         width, heads = config.memory_dim, config.num_heads
-        gates = width if config.protect == "channel" else heads
         self.qkv = field.linear(config.dim, 3 * width, groups_out=3 * heads)
         self.out = field.linear(width, config.dim, groups_in=heads)
-        self.decay = Gate(field.planes * config.dim, heads)
-        self.protect = Gate(config.dim, gates)
+        if config.fixed_decay is None:
+            self.decay = Gate(field.planes * config.dim, heads)
+        if config.protect != "none":
+            self.protect = Gate(config.dim, width if config.protect == "channel" else heads)
+        self.arrays = 1 if config.conv_width == 1 else 2  # of its state
+        if config.conv_width > 1:
+            self.convolution = Convolution(config, field)
+        if config.query_scale is not None:
+            self.query_scale = mx.full((heads,), config.query_scale)
 
     def __call__(
         self,
         x: mx.array,
         phases: mx.array,
-        state: mx.array | None = None,
+        state: tuple[mx.array, ...] | None = None,
         mask: mx.array | None = None,
         form: str = "auto",
         resets: mx.array | None = None,
-    ) -> tuple[mx.array, mx.array]:
+    ) -> tuple[mx.array, tuple[mx.array, ...]]:
         """Read the memory at every token, having written it.
 
         x: the normed block input, `[B, T, (2,) D]`.
         phases: rotary, `[T, 2, width]` or `[B, T, 2, width]`.
-        state: S_0 or None; mask: `[B, T]`, where False the token neither decays nor writes.
+        state: S_0 and, with a convolution, its `recent`; None at the beginning of a text.
+        mask: `[B, T]`, where False the token neither decays nor writes; such come last in a row.
         resets: `[B, T]`, where True gamma is 0: what came before the token is forgotten.
         Returns the layer's output, like x, and the state after the last token.
         """
-        heads, d = self.config.num_heads, self.config.head_dim
-        q, k, v = mx.split(self.qkv(x), 3, axis=2)  # [B, T, H, (2,) d]
-        q = self.field.rotate(q, phases) * d**-0.5
-        k = self.field.rotate(k, phases)
-
-        numbers, magnitudes = self.field.features(x)
-        decay_logit = self.decay(numbers)  # [B, T, H]
-        gate_logit = self.protect(magnitudes)  # [B, T, H], or [B, T, Hd] for a gate per channel
-        if self.config.protect == "channel":
-            gate_logit = mx.unflatten(gate_logit, -1, (heads, d))  # [B, T, H, d]
-        decay = log_decay(decay_logit, gate_logit)  # [B, T, H]
-        write = write_strength(gate_logit)  # [B, T, H] or [B, T, H, d]
+        first, *recent = state or (None,)
+        qkv, kept = self.qkv(x), ()  # [B, T, 3H, (2,) d]
+        if self.config.conv_width > 1:
+            qkv, *kept = self.convolution(qkv, *recent, mask=mask, resets=resets)
+        q, k, v = mx.split(qkv, 3, axis=2)  # [B, T, H, (2,) d]
+        q, k = self._normed(q), self._normed(k)
+        if self.config.rotary:
+            q, k = self.field.rotate(q, phases), self.field.rotate(k, phases)
+        decay, write = self._gates(x)  # [B, T, H], [B, T, H, 1 or d]
         if resets is not None:
             decay = mx.where(resets[..., None], -mx.inf, decay)
         if mask is not None:
             decay = mx.where(mask[..., None], decay, 0)
-            write = mx.where(mx.expand_dims(mask, tuple(range(2, write.ndim))), write, 0)
-        if self.config.protect == "head":
-            write = write[..., None]
+            write = mx.where(mask[..., None, None], write, 0)
         if self.field.planes == 2:
             write = write[..., None, :]  # one gate for both planes
-        y, state = retrieve(q, k, v * write.astype(v.dtype), decay, state, form)
-        return self.out(y), state
+        y, last = retrieve(self._scaled(q), k, v * write.astype(v.dtype), decay, first, form)
+        return self.out(y), (last, *kept)
+
+    def _normed(self, x: mx.array) -> mx.array:
+        """Queries or keys, `[B, T, H, (2,) d]`, of one length if the configuration has it so."""
+        if self.config.qk_norm == "head":
+            return self.field.unit_vectors(x, self.config.norm_eps)
+        if self.config.qk_norm == "phase":
+            return x * cx.magnitude_and_inverse(x)[1][..., None, :]
+        return x
+
+    def _scaled(self, q: mx.array) -> mx.array:
+        if self.config.query_scale is None:
+            return q * self.config.head_dim**-0.5
+        return q * mx.expand_dims(self.query_scale, tuple(range(1, q.ndim - 2)))
+
+    def _gates(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """log gamma `[B, T, H]`, and how much of a value is written, `[B, T, H, 1 or d]`."""
+        heads, d = self.config.num_heads, self.config.head_dim
+        numbers, magnitudes = self.field.features(x)
+        if self.config.fixed_decay is None:
+            decay_logit = self.decay(numbers)  # [B, T, H]
+        else:  # e^-dt = 1 - sigmoid(logit)
+            kept = self.config.fixed_decay
+            logit = math.log1p(-kept) - math.log(kept) if kept < 1 else -math.inf
+            decay_logit = mx.full((*x.shape[:2], heads), logit)
+        if self.config.protect == "none":
+            return -nn.softplus(decay_logit), mx.ones((*x.shape[:2], heads, 1))
+        gate_logit = self.protect(magnitudes)  # [B, T, H], or [B, T, Hd] for a gate per channel
+        if self.config.protect == "channel":
+            gate_logit = mx.unflatten(gate_logit, -1, (heads, d))  # [B, T, H, d]
+        write = write_strength(gate_logit)
+        if self.config.protect == "head":
+            write = write[..., None]
+        return log_decay(decay_logit, gate_logit), write

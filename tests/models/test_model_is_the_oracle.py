@@ -6,13 +6,12 @@ import numpy as np
 import oracle
 import pytest
 from live_model import gradients, logits, numpy, tensor
+from varied import VARIED
 
 from mlx_pam.backend import get_backend
 from mlx_pam.config import PRESETS, ModelConfig, PAMConfig, SAMConfig, TransformerConfig
 from mlx_pam.ops.retrieval import FORMS
 from mlx_pam.parameters import initial_weights
-
-TOLERANCE = 1e-5  # relative to the largest logit, float32
 
 SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 50}
 MEMORIES = {
@@ -24,6 +23,7 @@ MEMORIES = {
     "sam, gate per channel": SAMConfig(**SIZES, protect="channel"),
     "pam, a token resets": PAMConfig(**SIZES, reset_token=40),
     "sam, a token resets": SAMConfig(**SIZES, reset_token=40),
+    **VARIED,
 }
 TRANSFORMERS = {
     "transformer": TransformerConfig(**SIZES),
@@ -35,12 +35,18 @@ every_model = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 every_memory = pytest.mark.parametrize("config", MEMORIES.values(), ids=MEMORIES)
 
 
+def tolerance(config: ModelConfig) -> float:
+    """Relative to the largest logit, float32."""
+    takes_phases = getattr(config, "qk_norm", None) == "phase"  # of numbers near 0 too
+    return 1e-4 if takes_phases else 1e-5
+
+
 def weights_of(config: ModelConfig) -> dict[str, np.ndarray]:
     """Weights in which nothing is left out: no bias is 0, no scale 1, and the gates are wide."""
     random = np.random.default_rng(8)
     weights = initial_weights(config, seed=1)
     for name, value in weights.items():
-        if name.endswith(("scale", "bias", "alpha_cgu", "alpha_pam")):
+        if name.endswith(("scale", "bias", "taps")) or ".alpha_" in name:
             noise = random.normal(0, 0.3, value.shape)
         elif ".decay." in name or ".protect." in name:
             noise = random.normal(0, 0.5, value.shape)
@@ -56,7 +62,7 @@ def test_logits_are_the_oracles(backend, config):
     ids = np.random.default_rng(2).integers(config.vocab_size, size=(2, 70))
     expected = oracle.model_logits(config, weights, ids)
     found = logits(backend, backend.build(config, weights), ids)
-    assert oracle.relative_error(found, expected) < TOLERANCE
+    assert oracle.relative_error(found, expected) < tolerance(config)
 
 
 @every_memory
@@ -66,7 +72,7 @@ def test_logits_are_the_oracles_in_every_form_of_the_memory(backend, config, for
     ids = np.random.default_rng(2).integers(config.vocab_size, size=(2, 70))
     expected = oracle.model_logits(config, weights, ids)
     found = logits(backend, backend.build(config, weights), ids, form=form)
-    assert oracle.relative_error(found, expected) < TOLERANCE
+    assert oracle.relative_error(found, expected) < tolerance(config)
 
 
 @every_model
@@ -88,7 +94,8 @@ def test_the_gradient_of_every_weight_is_the_slope_of_the_oracle(backend, config
         )
         slope, norm = (above - below) / (2 * step), np.linalg.norm(gradient)
         assert norm > 0, name
-        assert abs(np.sum(gradient * direction) - slope) < 1e-4 * (norm + 1), name
+        error = abs(np.sum(gradient * direction) - slope)
+        assert error < 10 * tolerance(config) * (norm + 1), name
 
 
 @every_memory
@@ -101,7 +108,7 @@ def test_a_text_in_pieces_from_a_carried_state_is_the_text(backend, config):
     for piece in np.split(ids, [1, 2, 40, 73], axis=1):
         found, state = model.forward(tensor(backend, model, piece), state)
         parts.append(numpy(found))
-    assert oracle.relative_error(np.concatenate(parts, axis=1), expected) < TOLERANCE
+    assert oracle.relative_error(np.concatenate(parts, axis=1), expected) < tolerance(config)
 
 
 @pytest.mark.parametrize("family", PRESETS)
@@ -129,7 +136,9 @@ def test_both_backends_give_the_same_logits_and_gradients(config):
         model = backend.build(config, weights)
         results.append((logits(backend, model, ids), gradients(backend, model, ids, dlogits)))
     (first, first_gradients), (second, second_gradients) = results
-    assert oracle.relative_error(first, second) < TOLERANCE
+    assert oracle.relative_error(first, second) < tolerance(config)
     assert first_gradients.keys() == second_gradients.keys()
     for name, gradient in first_gradients.items():
-        assert oracle.relative_error(gradient, second_gradients[name]) < 1e-3, name
+        other = second_gradients[name]
+        error = np.abs(gradient - other).max()  # beside 0.01: a scale's sums up what cancels
+        assert error < 100 * tolerance(config) * (np.abs(other).max() + 0.01), name

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlx_pam.config import MemoryConfig, SAMConfig
@@ -36,6 +38,10 @@ class Field:
     """Phases that a head of width d turns by."""
     rotate: Callable[[Tensor, Tensor], Tensor]
     """(x [B, T, H, (2,) d], phases [..., T, 2, width]) -> x turned by its position."""
+    multiply: Callable[[Tensor, Tensor], Tensor]
+    """The product of numbers, per element."""
+    unit_vectors: Callable[[Tensor, float], Tensor]
+    """(x, eps) -> x / sqrt(|x|^2 + d eps), its last d numbers at length 1 together."""
     features: Callable[[Tensor], tuple[Tensor, Tensor]]
     """x -> what the decay sees (all real numbers of x) and what the protect gate sees (|x|)."""
 
@@ -43,6 +49,16 @@ class Field:
 def _rotate_pairs(x: Tensor, phases: Tensor) -> Tensor:
     """Standard real rotary: channels j and j + d/2 are the two planes of one complex number."""
     return rotate(x.unflatten(-1, (2, -1)), phases).flatten(-2)
+
+
+def _unit_vectors(x: Tensor, eps: float) -> Tensor:
+    d = x.shape[-1]
+    return F.rms_norm(x.float(), (d,), eps=eps) * d**-0.5
+
+
+def _complex_unit_vectors(z: Tensor, eps: float) -> Tensor:
+    d = z.shape[-1]
+    return cx.rms_norm(z, z.new_full((d,), d**-0.5), eps)
 
 
 COMPLEX = Field(
@@ -53,6 +69,8 @@ COMPLEX = Field(
     embedding=complex_layers.ComplexEmbedding,
     rotary_width=lambda d: d,
     rotate=rotate,
+    multiply=cx.multiply,
+    unit_vectors=_complex_unit_vectors,
     features=lambda x: (x.flatten(-2), cx.magnitude_and_inverse(x)[0]),
 )
 
@@ -64,6 +82,8 @@ REAL = Field(
     embedding=real_layers.RealEmbedding,
     rotary_width=lambda d: d // 2,
     rotate=_rotate_pairs,
+    multiply=torch.mul,
+    unit_vectors=_unit_vectors,
     features=lambda x: (x, x.abs()),
 )
 
