@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,7 @@ def _heading(run: RunSummary) -> str:
     facts = [
         " ".join(word for word in (run.model, run.scale) if word),
         f"{run.parameters:,} parameters" if run.parameters else "",
-        run.data or "",
+        textwrap.shorten(run.data or "", 40, placeholder=" …"),
         f"step {run.step:,} of {run.steps:,}" if run.step is not None and run.steps else "",
         f"best validation perplexity {run.best_validation_perplexity:,.2f}"
         if run.best_validation_perplexity

@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 
 from mlx_pam.analysis import style
 from mlx_pam.analysis.curves import Bins, Curves, bin_curve, running_mean
+from mlx_pam.analysis.extent import SPREAD, Extent
 from mlx_pam.analysis.panels import LAYOUT, PANELS, Panel, Series
 from mlx_pam.errors import ConfigError
 
@@ -37,8 +38,6 @@ DESCENT, LONG = 0.04, 200
 """Of a run of so many steps this share, its beginning, may rise above the frame."""
 SMOOTH = 0.01
 """Standard deviation of the running mean's weights, as a share of the run."""
-SPREAD, DECADES = 10.0, 1e4
-"""Ratio of peaks from which on they are far apart, and the most that a logarithmic axis holds."""
 
 
 def draw_curves(
@@ -89,7 +88,8 @@ class _Drawing:
     def __init__(self, runs: Mapping[str, Curves], x: Along, smooth: bool) -> None:
         self.runs, self.smooth, self.field = runs, smooth, FIELDS[x]
         self.single, self.bands = len(runs) == 1, len(runs) <= BANDS
-        self.colours = dict(zip(runs, itertools.cycle(style.COLOURS), strict=False))
+        looks = itertools.product(style.DASHES, style.COLOURS)  # colours change first
+        self.looks = dict(zip(runs, itertools.cycle(looks), strict=False))
         self.legend_columns = max(1, min(4, 110 // (6 + max(map(len, runs)))))
         self.head_rows = 2 if self.single else -(-len(runs) // self.legend_columns)
         self.steps_per_point = 1.0
@@ -116,17 +116,19 @@ class _Drawing:
     def panel(self, axes: Axes, panel: Panel) -> None:
         """Draw every run's curves, and the axes to them."""
         style.title(axes, panel.name, panel.unit)
-        extent = _Extent()
+        extent = Extent()
         for name, curves in self.runs.items():
             begins = -np.inf
             for series in panel.series:
                 bins = self.bins(curves, series)
                 if bins is None:
                     continue
+                dashes, colour = self.looks[name]
                 if series.event == "evaluation":
-                    self._validation(axes, bins, series, self.colours[name])
+                    self._validation(axes, bins, series, colour)
                 else:
-                    self._training(axes, bins, series, self.colours[name], panel.noisy)
+                    smooth = self.smooth and panel.noisy
+                    self._training(axes, bins, series, smooth, color=colour, linestyle=dashes)
                     self.steps_per_point = max(self.steps_per_point, bins.points / len(bins.x))
                     if panel.descends and bins.points >= LONG:
                         begins = bins.x[0] + DESCENT * (bins.x[-1] - bins.x[0])
@@ -139,17 +141,18 @@ class _Drawing:
         style.linear_numbers(axes.xaxis, 6, whole=self.field != "elapsed")
         self._scale(axes, panel, extent)
 
-    def _training(self, axes: Axes, bins: Bins, series: Series, colour: str, noisy: bool) -> None:
+    def _training(self, axes: Axes, bins: Bins, series: Series, smooth: bool, **look: Any) -> None:
         line = bins.mean
         if self.bands and bins.points > len(bins.x):
             least, most = series.of(bins.least), series.of(bins.most)
-            axes.fill_between(bins.x, least, most, color=colour, alpha=0.16, linewidth=0)
-        if self.smooth and noisy:
+            axes.fill_between(bins.x, least, most, color=look["color"], alpha=0.16, linewidth=0)
+        if smooth:
             line = running_mean(bins, SMOOTH * (bins.x[-1] - bins.x[0]) or 1.0)
             if self.bands:
-                axes.plot(bins.x, series.of(bins.mean), color=colour, alpha=0.3, linewidth=0.8)
-        dots = {"marker": "o", "markersize": 2.4} if len(bins.x) <= FEW else {}
-        axes.plot(bins.x, series.of(line), color=colour, linewidth=1.3, **dots)
+                axes.plot(bins.x, series.of(bins.mean), alpha=0.3, linewidth=0.8, **look)
+        if len(bins.x) <= FEW:
+            look |= {"marker": "o", "markersize": 2.4}
+        axes.plot(bins.x, series.of(line), linewidth=1.3, **look)
 
     def _validation(self, axes: Axes, bins: Bins, series: Series, colour: str) -> None:
         look = self._validation_look(style.COLOURS[1] if self.single else colour)
@@ -163,7 +166,7 @@ class _Drawing:
             "marker": "o", "markersize": 4, "markerfacecolor": colour if self.single else "white",
         }  # fmt: skip
 
-    def _scale(self, axes: Axes, panel: Panel, extent: _Extent) -> None:
+    def _scale(self, axes: Axes, panel: Panel, extent: Extent) -> None:
         """The limits of the y axis and its numbers."""
         if not extent.peaks:
             axes.set_yticks([])
@@ -200,7 +203,7 @@ class _Drawing:
             look: dict[str, Any] = {"marker": marker, "markersize": 5, "linestyle": "none"}
             found = {name: x for name, curves in self.runs.items() if len(x := where(curves))}
             for name, x in found.items():
-                colour = style.INK if self.single else self.colours[name]
+                colour = style.INK if self.single else self.looks[name][1]
                 axes.plot(
                     x, np.full(len(x), height), color=colour, clip_on=False,
                     transform=axes.get_xaxis_transform(), **look,
@@ -235,7 +238,10 @@ class _Drawing:
             figure.text(left, top, name, fontsize=15, fontweight="bold", va="top")
             figure.text(left, top - 0.32 / SIZE[1], heading, color=style.SOFT, va="top")
             return
-        keys = [Line2D([], [], color=self.colours[name], linewidth=2.4) for name in self.runs]
+        keys = [
+            Line2D([], [], color=colour, linestyle=dashes, linewidth=2.4)
+            for dashes, colour in self.looks.values()
+        ]
         figure.legend(
             keys, list(self.runs), loc="upper left", bbox_to_anchor=(left, top), fontsize=10,
             ncols=self.legend_columns, borderaxespad=0, borderpad=0, columnspacing=2.2,
@@ -251,40 +257,3 @@ class _Drawing:
             notes.append(f"smooth lines are running means (Gaussian, σ = {SMOOTH:.0%} of the run)")
         place = {"x": 1 - RIGHT / SIZE[0], "y": 0.15 / SIZE[1], "ha": "right", "va": "bottom"}
         figure.text(s=" · ".join(notes), color=style.SOFT, fontsize=8, **place)
-
-
-class _Extent:
-    """How far the curves of a panel reach, the descents at their beginnings aside."""
-
-    def __init__(self) -> None:
-        self.peaks: list[float] = []
-        """The highest of each curve."""
-        self.first = -np.inf
-        """The highest of the descents."""
-        self._lows: list[float] = []
-        self._lows_above_zero: list[float] = []
-
-    def add(self, least: np.ndarray, most: np.ndarray, late: np.ndarray) -> None:
-        """Take in a curve, [K] each; `late` is what lies behind the descent."""
-        known = np.isfinite(least) & np.isfinite(most)
-        late = known & late if (known & late).any() else known
-        if known.any():
-            self.peaks.append(most[late].max())
-            self.first = max(self.first, most[known & ~late].max(initial=-np.inf))
-            self._lows.append(least[late].min())
-            self._lows_above_zero.append(least[late & (least > 0)].min(initial=np.inf))
-
-    def spread(self) -> float:
-        """The highest peak by the lowest."""
-        return max(self.peaks) / min(self.peaks) if min(self.peaks) > 0 else 1.0
-
-    def limits(self, log: bool, from_zero: bool) -> tuple[float, float]:
-        """Of an axis; a logarithmic one holds no more than `DECADES`."""
-        low, high = min(self._lows), max(self.peaks)
-        if log:
-            low = max(min(self._lows_above_zero), high / DECADES)
-            margin = (high / low) ** 0.06 if high > low else 2.0
-            return low / margin, high * margin
-        low = min(low, 0.0) if from_zero else low
-        margin = 0.07 * (high - low) or 0.07 * abs(high) or 1.0
-        return low if from_zero else low - margin, high + margin

@@ -14,6 +14,8 @@ COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C",
 )  # fmt: skip
 """Okabe and Ito's, which colour-blind eyes tell apart; its yellow is too light and left out."""
+DASHES = ("-", ":", "-.")
+"""Of lines, where there are more of them than colours."""
 INK, SOFT, LINE, RULE = "#24292f", "#656d76", "#d0d7de", "#eaeef2"
 """Of words, lesser words, axes, and the lines behind curves."""
 FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
@@ -29,6 +31,7 @@ def settings() -> Mapping[str, Any]:
     return {
         "font.family": [name for name in FONTS if name in installed],
         "font.size": 9,
+        "text.parse_math": False,  # a dollar in a run's name is one
         "text.color": INK,
         "axes.titlesize": 10.5,
         "axes.titleweight": "bold",

@@ -140,16 +140,24 @@ def test_more_runs_than_bands_can_be_told_apart_have_none():
     assert axes(draw_curves(runs), "loss").collections
 
 
+def test_a_name_is_written_as_it_is(tmp_path):
+    for names in (["$x$"], ["$x$", "_y", "a_b^c"]):
+        save(draw_curves({name: curves(3) for name in names}), tmp_path / "x.svg")
+        drawn = (tmp_path / "x.svg").read_text("utf-8")
+        assert [name for name in names if f">{name}<" not in drawn] == []
+
+
 @pytest.mark.parametrize("count", [1, 2, 8, 20])
 def test_runs_are_told_by_colour_and_named_in_the_legend(count):
     runs = {f"run-{i}": curves() for i in range(count)}
     figure = draw_curves(runs)
-    used = [line.get_color() for line in lines(figure, "norm")]
-    assert len(set(used)) == min(count, len(style.COLOURS))
+    used = [(line.get_color(), line.get_linestyle()) for line in lines(figure, "norm")]
+    assert len(set(used)) == count
+    assert len({colour for colour, _ in used}) == min(count, len(style.COLOURS))
     if count > 1:
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == list(runs)
-        keys = [line.get_color() for line in legend.get_lines()]
+        keys = [(line.get_color(), line.get_linestyle()) for line in legend.get_lines()]
         assert keys == used
         figure.canvas.draw()
         box, top = legend.get_window_extent(), axes(figure, "loss").get_tightbbox().y1
