@@ -15,13 +15,15 @@ from mlx_pam.ops import complex as cx
 class ComplexLinear(nn.Module):
     """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; groups as in `ops.complex.linear`."""
 
-    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+    def __init__(self, n: int, m: int, groups_in: int | None = None, groups_out: int = 1):
         super().__init__()
         self.weight = mx.zeros((2, m, n))
         self.groups_in, self.groups_out = groups_in, groups_out
 
     def __call__(self, x: mx.array) -> mx.array:
-        return cx.linear(x, self.weight, self.groups_out, self.groups_in)
+        if self.groups_in == 1:
+            x = x.squeeze(-3)  # `linear` knows no axis of one group
+        return cx.linear(x, self.weight, self.groups_out, self.groups_in or 1)
 
 
 class ModReLU(nn.Module):

@@ -9,13 +9,13 @@ import mlx.nn as nn
 class RealLinear(nn.Module):
     """y = W x without bias: `[..., n]` -> `[..., m]`, or from and to `[..., groups, width]`."""
 
-    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+    def __init__(self, n: int, m: int, groups_in: int | None = None, groups_out: int = 1):
         super().__init__()
         self.weight = mx.zeros((m, n))
         self.groups_in, self.groups_out = groups_in, groups_out
 
     def __call__(self, x: mx.array) -> mx.array:
-        if self.groups_in > 1:
+        if self.groups_in:
             x = mx.flatten(x, -2)
         y = x @ self.weight.T
         return mx.unflatten(y, -1, (self.groups_out, -1)) if self.groups_out > 1 else y

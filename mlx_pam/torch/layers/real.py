@@ -12,13 +12,13 @@ from mlx_pam.torch.ops.product import product
 class RealLinear(nn.Module):
     """y = W x without bias: `[..., n]` -> `[..., m]`, or from and to `[..., groups, width]`."""
 
-    def __init__(self, n: int, m: int, groups_in: int = 1, groups_out: int = 1):
+    def __init__(self, n: int, m: int, groups_in: int | None = None, groups_out: int = 1):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(m, n))
         self.groups_in, self.groups_out = groups_in, groups_out
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.groups_in > 1:
+        if self.groups_in:
             x = x.flatten(-2)
         y = product(x, self.weight)
         return y.unflatten(-1, (self.groups_out, -1)) if self.groups_out > 1 else y
