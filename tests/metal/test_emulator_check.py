@@ -225,6 +225,13 @@ def test_simd_operations_that_some_lanes_miss_are_found(body):
     assert "divergent simdgroup" in rules(body, header=HELPERS)
 
 
+def test_threadgroup_memory_without_any_barrier_is_found():
+    assert rules("shared[me] = x[me]; y[me] = shared[63 - me];") == {"forgotten barrier"}
+    for barrier in (BARRIER, "simdgroup_barrier(mem_flags::mem_threadgroup);"):
+        assert rules(f"shared[me] = x[me]; {barrier} y[me] = shared[63 - me];") == set()
+    assert rules("y[me] = shared[me];") == set()
+
+
 def test_planted_kernels_are_left_alone():
     for kernel in KERNELS.values():
         (source,) = emulator.generated_sources(kernel.run)

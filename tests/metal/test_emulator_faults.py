@@ -45,6 +45,13 @@ def test_no_fault_gets_through(fault):
     assert fault.check or fault.launch
 
 
+def test_the_page_has_the_table():
+    """Written by `python -m tests.metal.emulator.faults`."""
+    page = (faults.ROOT / "docs" / "emulator.md").read_text("utf-8")
+    rows = [faults.row(f.name, f.check, f.launch, f.address, f.thread) for f in FAULTS]
+    assert "\n".join(rows) in page
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitize", SANITIZERS)
 def test_sanitizers_bear_witness(sanitize):

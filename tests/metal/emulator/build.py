@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from mlx_pam.cache import cache_folder
@@ -36,6 +37,7 @@ DECLARATOR = re.compile(r"(\w+)\s*((?:\[[^\]]*\]\s*)*)(?:,|$)")
 NO_POINTER = re.compile(
     r"^.*\bthreadgroup\b(?!\s+(?:const\s+)?[\w:]+\s*(?:<[^;]*?>)?\s*[*&]).*$", re.M
 )
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 POINTER_TO_VECTOR = re.compile(r"(?:[a-z][234]|vec<[^<>;]*>)\s*\*")
 
 
@@ -75,7 +77,8 @@ def _flags(code: str, sanitize: str | None) -> tuple[list[str], list[str], list[
     if sanitize is None:
         # half of the time goes into alignments, which only pointers to vectors can get wrong
         alignment = ",alignment" if POINTER_TO_VECTOR.search(code) else ""
-        return [f"-fsanitize=thread,{UNDEFINED}{alignment}"], [], []
+        clang = ["-mllvm", "-tsan-instrument-read-before-write"] if "clang" in _version() else []
+        return [f"-fsanitize=thread,{UNDEFINED}{alignment}", *clang], [], []
     name, _, undefined = sanitize.partition(",")
     flag = f"-fsanitize={sanitize}"
     recover = ["-fsanitize-recover=all"] if undefined else []
@@ -131,13 +134,13 @@ def _declare_arrays(body: str) -> str:
     def declare(match: re.Match[str]) -> str:
         kind, declarators = match.groups()
         return " ".join(
-            f"typedef {kind} {name}_memory{size}; auto& {name} = *({name}_memory*)emulator::"
-            f'threadgroup_array(sizeof({name}_memory), sizeof({kind}), "{name}", __LINE__);'
+            f"typedef {kind} emulator_{name}{size}; auto& {name} = *(emulator_{name}*)emulator::"
+            f'threadgroup_array(sizeof(emulator_{name}), sizeof({kind}), "{name}", __LINE__);'
             for name, size in DECLARATOR.findall(declarators)
         )
 
     body = THREADGROUP_ARRAYS.sub(declare, body)
-    if left := NO_POINTER.search(re.sub(r"//.*", "", body)):
+    if left := NO_POINTER.search(COMMENT.sub("", body)):
         line = left.group(0).strip()
         raise CompileError(f"the emulator does not understand this threadgroup variable: {line}")
     return body
@@ -148,8 +151,8 @@ def _version() -> str:
     return subprocess.run([compiler(), "--version"], capture_output=True, text=True).stdout
 
 
-def _kept(name: str, suffix: str, made_of: list[str], make) -> Path:
-    """The file made of these texts, from the cache, or made and kept there."""
+def _kept(name: str, suffix: str, made_of: list[str], make: Callable[[Path, Path], None]) -> Path:
+    """The file made of these texts: from the cache, or made in a workshop and kept."""
     key = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:20]
     kept = cache_folder() / "emulator" / f"{name}-{key}{suffix}"
     if kept.exists():

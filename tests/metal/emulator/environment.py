@@ -30,30 +30,35 @@ def absence() -> str | None:
 
 def require() -> None:
     """Skip what emulates where that cannot be done; under CI on Linux, fail instead."""
-    reason = absence()
-    if reason is None:
-        return
-    if os.environ.get("CI") and sys.platform == "linux":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason, allow_module_level=True)
+    if reason := absence():
+        _skip(reason)
 
 
 def sanitizer_environment(sanitize: str) -> dict[str, str]:
     """Environment variables of a process in which `emulated(sanitize=...)` works.
 
     The sanitizer's library must be there before all others, hence in a process of its own. Its
-    report goes to that process's standard error, and its exit code is not 0.
+    report goes to that process's standard error, and its exit code is not 0. Skips as `require`
+    where the compiler, which has to be GCC, has no such library.
     """
-    library = f"lib{LIBRARIES[sanitize]}.so"
-    command = [compiler(), f"-print-file-name={library}"]
-    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    name = f"lib{LIBRARIES[sanitize]}.so"
+    command = [compiler(), f"-print-file-name={name}"]
+    library = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    if not library.is_absolute():
+        _skip(f"{compiler()} has no {name}: on Debian or Ubuntu, apt install g++")
     return {
         **os.environ,
-        "LD_PRELOAD": str(Path(path).resolve()),
+        "LD_PRELOAD": str(library.resolve()),
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",  # Python frees little at its end
         "UBSAN_OPTIONS": "halt_on_error=1",
         "TSAN_OPTIONS": f"exitcode=66:{NOT_OURS}",
     }
+
+
+def _skip(reason: str) -> None:
+    if os.environ.get("CI") and sys.platform == "linux":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def check_sanitizer(sanitize: str) -> None:

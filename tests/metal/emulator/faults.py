@@ -71,13 +71,18 @@ def _run_all(sanitize: str) -> None:
 
 def table() -> Iterator[str]:
     """The rows of a table in Markdown."""
-    columns = [found_by_sanitizer(sanitize) for sanitize in SANITIZERS]
+    reports = [found_by_sanitizer(sanitize) for sanitize in SANITIZERS]
     yield "| planted | check | launch | ASan, UBSan | TSan |"
     yield "| --- | --- | --- | --- | --- |"
     for fault in FAULTS:
-        cells = [found_by_check(fault), found_by_launch(fault)]
-        cells += ["yes" if column.get(fault.name) else None for column in columns]
-        yield f"| {fault.name} | " + " | ".join(cell or "" for cell in cells) + " |"
+        found = (report.get(fault.name, False) for report in reports)
+        yield row(fault.name, found_by_check(fault), found_by_launch(fault), *found)
+
+
+def row(name: str, check: str | None, launch: str | None, address: bool, thread: bool) -> str:
+    """One of them."""
+    cells = (check, launch, address and "yes", thread and "yes")
+    return f"| {name} | " + " | ".join(cell or "" for cell in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ FAULTS = [
           old=_barrier("parts have been read"), new=""),
     Fault("a barrier for the other memory", None, "race", NO, NO,
           old=_barrier("parts have been read"), new="threadgroup_barrier(mem_flags::mem_device);"),
-    Fault("no barrier of the simdgroup", None, "race", NO, YES, "product",
+    Fault("no barrier of the simdgroup", "forgotten barrier", "race", NO, YES, "product",
           old="simdgroup_barrier(mem_flags::mem_threadgroup);", new=""),
     Fault("a barrier in a branch of some threads", "divergent barrier", "divergent barrier", NO, NO,
           old=_barrier("parts are complete again"), new=f"if (me < 64) {BARRIER}"),

@@ -28,6 +28,7 @@ ARGUMENTS = (
     "-Wno-unknown-attributes", "-Wno-unknown-pragmas", "-Wno-undefined-inline",
     "-Wno-undefined-internal", "-Wno-missing-braces", "-Wno-implicit-int-float-conversion",
 )  # fmt: skip
+BARRIERS = {"threadgroup_barrier", "simdgroup_barrier"}
 THREADGROUP_MEMORY = 32768  # bytes, of every Apple GPU
 OTHER_NUMBERS = {
     "float", "half", "bool", "char", "unsigned char", "short", "unsigned short", "int",
@@ -60,6 +61,7 @@ def broken(code: str) -> Broken:
     shared = [c for c, _ in pairs if c.kind == CursorKind.VAR_DECL and _is_shared(c)]
     yield from _diagnostics(unit, {variable.spelling for variable in shared})
     yield from _threadgroup_memory(shared)
+    yield from _forgotten_barrier(shared, [cursor for cursor, _ in pairs])
     yield from _names(own)
     for cursor, parent in pairs:
         if cursor.kind in TYPED and "__generic" in (spelling := cursor.type.spelling):
@@ -93,6 +95,17 @@ def _threadgroup_memory(variables: list[Cursor]) -> Broken:
         if total > THREADGROUP_MEMORY:
             message = f"{total} bytes with '{variable.spelling}', of {THREADGROUP_MEMORY}"
             yield "threadgroup memory", message, variable.location.line
+
+
+def _forgotten_barrier(variables: list[Cursor], cursors: list[Cursor]) -> Broken:
+    """Threadgroup memory is for what one thread tells another, and that takes a barrier."""
+    if any(c.kind == CursorKind.CALL_EXPR and c.spelling in BARRIERS for c in cursors):
+        return
+    used = [c.referenced for c in cursors if c.kind == CursorKind.DECL_REF_EXPR]
+    for variable in variables:
+        if used.count(variable) > 1:
+            message = f"no barrier orders what is done to '{variable.spelling}'"
+            yield "forgotten barrier", message, variable.location.line
 
 
 def _names(own: list[Cursor]) -> Broken:
