@@ -103,7 +103,10 @@ def _path(name: str) -> tuple[Path, str | None]:
     if len(shares(name)) > 1:
         raise DataError(f"data must name one corpus here, got the mixture {name!r}")
     near = difflib.get_close_matches(name, NAMES, 1)
+    hint = f": do you mean {near[0]}?" if near else ""
+    if re.search(r"\*[\d.]+,", name):
+        hint = ": every corpus of a mixture has a weight, as in A*0.3,B*0.7"
     raise DataError(
         f"data must be {', '.join(NAMES)}, hf:OWNER/NAME[:CONFIG], or the path of a file or a "
-        f"folder, got {name!r}, which is not there" + (f": do you mean {near[0]}?" if near else "")
+        f"folder, got {name!r}, which is not there{hint}"
     )

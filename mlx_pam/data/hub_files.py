@@ -27,7 +27,7 @@ def hub_files(text: HubText) -> Files:
     }
     return Files(
         name=text.name,
-        description=f"{text.describe(commit)}, {sum(map(len, readers.values()))} files",
+        description=f"{text.describe(commit)}, files: {sum(map(len, readers.values()))}",
         readers=readers,
         identity=text.identify(commit),
         commit=commit,

@@ -88,7 +88,7 @@ def local_files(path: Path, how: str | None = None) -> Files:
     known = {split: [_glance(file) for file in of] for split, of in files.items()}
     name = (path.resolve() if path.is_dir() else path).name + (f":{how}" if how else "")
     count = sum(map(len, readers.values()))
-    return Files(name, f"{path}, {count} files", readers, {"files": known, "how": how})
+    return Files(name, f"{path}, files: {count}", readers, {"files": known, "how": how})
 
 
 def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Streamed:
@@ -113,7 +113,8 @@ def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Str
         if not given:
             raise DataError(
                 f"{files.name} must hold more documents than stream_validation, "
-                f"{streaming.validation}, which holds out the first, got {documents}"
+                f"{streaming.validation}, which holds out the first, got {documents}: lower it, or "
+                f"say what stands between the documents of a text, as in {files.name}:by-blank-line"
             )
     if not given:
         train = [each for each in train if not _is_one_of(each, whole)]
