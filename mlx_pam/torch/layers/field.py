@@ -27,7 +27,7 @@ class Field:
     planes: int
     """Real numbers per channel: 2 or 1."""
     linear: Callable[..., nn.Module]
-    """(n, m, groups_in=None, groups_out=1) -> a linear map without bias; None: no axis of groups."""
+    """(n, m, groups_in=None, groups_out=1) -> a linear map without bias; None: no such axis."""
     norm: Callable[[int, float], nn.Module]
     """(d, eps) -> RMS norm."""
     gated_unit: Callable[[int, int], nn.Module]
