@@ -252,7 +252,8 @@ class _Drawing:
         notes = []
         if self.steps_per_point > 1:
             bands = "; bands reach from the least to the most of them" if self.bands else ""
-            notes.append(f"lines are means over {self.steps_per_point:,.0f} steps{bands}")
+            up_to = "" if self.single else "up to "
+            notes.append(f"lines are means over {up_to}{self.steps_per_point:,.0f} steps{bands}")
         if self.smooth:
             notes.append(f"smooth lines are running means (Gaussian, σ = {SMOOTH:.0%} of the run)")
         place = {"x": 1 - RIGHT / SIZE[0], "y": 0.15 / SIZE[1], "ha": "right", "va": "bottom"}

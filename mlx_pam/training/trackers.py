@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from mlx_pam.errors import ConfigError
 
 PROJECT = "mlx_pam"
+WANDB_HOST = "api.wandb.ai"
+"""Under which older accounts are kept, wherever the server is now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,8 @@ class WandB:
     def __init__(self, run: TrackedRun) -> None:
         import wandb
 
-        offline = "WANDB_MODE" not in os.environ and not _has_wandb_account()
+        server = wandb.setup().settings.base_url
+        offline = "WANDB_MODE" not in os.environ and not _has_wandb_account(server)
         alone = offline or os.environ.get("WANDB_MODE") == "offline"
         name = run.folder.resolve().name
         self._html = wandb.Html
@@ -81,7 +84,7 @@ class WandB:
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
         upload = f"wandb sync {Path(self._run.dir).parent}"
-        self.where = upload if self._run.offline else self._run.url
+        self.where = upload if self._run.offline else self._run.url or "nowhere"
 
     def log(self, step: int, numbers: dict[str, float], texts: dict[str, str]) -> None:
         pages = {
@@ -181,10 +184,10 @@ def _as_code(text: str) -> str:
     return "\n".join("\t" + line for line in text.splitlines())
 
 
-def _has_wandb_account() -> bool:
+def _has_wandb_account(server: str) -> bool:
     """Whether a key is in the environment or, where `wandb login` puts it, in the .netrc file."""
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
     with contextlib.suppress(OSError, netrc.NetrcParseError):
-        if netrc.netrc(os.environ.get("NETRC")).authenticators(host):
+        accounts = netrc.netrc(os.environ.get("NETRC"))
+        if any(accounts.authenticators(host) for host in (urlsplit(server).hostname, WANDB_HOST)):
             return True
     return "WANDB_API_KEY" in os.environ

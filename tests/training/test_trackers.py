@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 import sys
@@ -298,6 +299,23 @@ def test_wandb_works_offline_without_an_account(corpus, tmp_path, power_cut, mon
     printed = capfd.readouterr()
     assert f"wandb sync {out}/wandb/offline-run-" in printed.out
     assert "wandb failed" not in printed.out
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize("host", ["api.wandb.ai", "wandb.example.org"])
+def test_an_account_with_wandb_is_found_where_it_is_kept(tmp_path, monkeypatch, host):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    known = functools.partial(trackers._has_wandb_account, "https://wandb.example.org:8080")
+    assert not known()
+    (tmp_path / "netrc").write_text("machine example.org login user password x")
+    assert not known()
+    (tmp_path / "netrc").write_text(f"machine {host} login user password x")
+    assert known()
+    (tmp_path / "netrc").write_text("not a netrc file")
+    assert not known()
+    monkeypatch.setenv("WANDB_API_KEY", "x")
+    assert known()
 
 
 def test_trackio_holds_each_step_once_after_a_cut(corpus, tmp_path, power_cut, monkeypatch, capsys):
