@@ -78,6 +78,6 @@ def _cached(path: Path) -> Cached:
     try:
         record = json.loads((path / RECORD).read_text("utf-8"))
         known = record["name"], record["text"], record["fingerprint"], record["tokens"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         known = "", "", path.name, {}
     return Cached(path, *known, size, max(unused, 0.0))

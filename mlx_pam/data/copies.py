@@ -22,7 +22,8 @@ class Apart:
 
     def held_out(self, documents: Iterable[Document]) -> Iterator[Document]:
         for document in documents:
-            self._held_out.add(_digest(document))
+            if digest := _digest(document):
+                self._held_out.add(digest)
             yield document
 
     def train(self, documents: Iterable[Document]) -> Iterator[Document]:
@@ -40,7 +41,9 @@ class Apart:
         return f"; copies of held-out documents {where}: {self.copies:,}"
 
 
-def _digest(document: Document) -> bytes:
+def _digest(document: Document) -> bytes | None:
+    """What a document is known by; nothing, if it is empty."""
     if isinstance(document, TextRange):
-        return bytes.fromhex(document.digest)
-    return hashlib.sha256("".join(document).encode()).digest()
+        return bytes.fromhex(document.digest) if document.size else None
+    text = "".join(document)
+    return hashlib.sha256(text.encode()).digest() if text else None

@@ -17,7 +17,7 @@ SECONDS_BETWEEN_LINES = 10.0
 class Progress:
     """Bytes done of one piece of work; shown in the main thread only, where nothing else draws."""
 
-    def __init__(self, what: str, total: int | None, shown: bool = True) -> None:
+    def __init__(self, what: str, total: int | None = None, shown: bool = True) -> None:
         self.what, self.total, self.done = what, total, 0
         self._shown = shown and threading.current_thread() is threading.main_thread()
         self._console = Console(stderr=True)

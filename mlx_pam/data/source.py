@@ -13,6 +13,7 @@ from typing import Any
 from mlx_pam.data.copies import Document
 from mlx_pam.data.documents import Reader, WholeText, reader
 from mlx_pam.data.files import read_bytes, readable
+from mlx_pam.data.progress import Progress
 from mlx_pam.data.splits import Part, cut_tail, deal, folder_files, split_files
 from mlx_pam.data.text import TextRange
 from mlx_pam.errors import DataError
@@ -63,8 +64,6 @@ def sample() -> Source:
 
 def local(path: Path, how: str | None = None) -> Source:
     """A file, or the files of a folder and the folders in it; `how` as in `documents.reader`."""
-    if not path.is_dir() and not path.is_file():
-        raise DataError(f"{path} is neither a file nor a folder")
     files = split_files(path)
     name = (path.resolve() if path.is_dir() else path).name
     readers = {split: [reader(file, how) for file in of] for split, of in files.items()}
@@ -100,8 +99,9 @@ def _of_texts(
         for split, of in ranges.items()
     }
     digests = {split: [document.digest for document in of] for split, of in ranges.items()}
+    held_out = {digest for split, of in digests.items() if split != "train" for digest in of}
     identity: dict[str, Any] = {"documents": digests}
-    if dealt and set(digests["train"]) & set(digests["validation"]):
+    if dealt and held_out & set(digests["train"]):
         identity["copies"] = "left out"
     return Source(name, description, identity, lambda: splits)
 
@@ -142,15 +142,18 @@ class Documents:
     @classmethod
     def of(cls, readers: Sequence[Reader]) -> Documents:
         stamps = [_stamp(each.file) for each in readers]
-        size, identity = 0, []
-        for each in readers:
-            digest = hashlib.sha256()
-            for raw in read_bytes(each.file):
-                digest.update(raw)
-                size += len(raw)
-            how = {key: value for key, value in vars(each).items() if key != "file"}
-            identity.append([digest.hexdigest(), how])
-        return cls(readers, size, identity, stamps)
+        identity = []
+        with Progress(
+            f"reading {readers[0].file}" + " and others" * (len(readers) > 1)
+        ) as progress:
+            for each in readers:
+                digest = hashlib.sha256()
+                for raw in read_bytes(each.file):
+                    digest.update(raw)
+                    progress.advance(len(raw))
+                how = {key: value for key, value in vars(each).items() if key != "file"}
+                identity.append([digest.hexdigest(), how])
+        return cls(readers, progress.done, identity, stamps)
 
     def __iter__(self) -> Iterator[Document]:
         for each, stamp in zip(self.readers, self.stamps, strict=True):

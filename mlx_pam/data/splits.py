@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from mlx_pam.data.files import plain_name, read_bytes, readable, size_of
+from mlx_pam.data.files import plain_name, read_bytes, size_of
 from mlx_pam.data.text import TextRange
 from mlx_pam.errors import DataError
 
@@ -49,9 +49,9 @@ def split_files(path: Path) -> dict[str, list[Path]]:
         train = files.get("train") or files.get(None)
         if not train:
             raise DataError(f"{path} must hold {_kinds()} files to train on, got none")
+    elif not path.is_file():
+        raise DataError(f"{path} is neither a file nor a folder")
     else:
-        with readable(path):
-            path.open("rb").close()
         train = [path]
         if named_split(path) == "train":
             files = {split: [o] for split in ("validation", "test") if (o := sibling(path, split))}

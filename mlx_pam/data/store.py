@@ -90,7 +90,7 @@ def _open(folder: Path, digest: str) -> Stored | None:
         if record["fingerprint"] != digest:  # a folder that was copied to another's name
             return None
         return Stored(digest, tokens, record["bytes"], record["note"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -22,7 +22,7 @@ from mlx_pam.errors import DataError
 FORMAT = 1
 """Part of every fingerprint: to be raised when the same files shall become other windows."""
 
-SAMPLE = 1 << 16
+SAMPLE = 1 << 12
 """Bytes at the beginning, in the middle and at the end of a file, by which a change is noticed."""
 
 
@@ -85,7 +85,7 @@ def local_files(path: Path, how: str | None = None) -> Files:
     readers = {
         split: [reader(file, how) for file in of] for split, of in files.items() if split != "test"
     }
-    known = {split: [_glance(file) for file in of] for split, of in files.items()}
+    known = {split: [_glance(file) for file in files[split]] for split in readers}
     name = (path.resolve() if path.is_dir() else path).name + (f":{how}" if how else "")
     count = sum(map(len, readers.values()))
     return Files(name, f"{path}, files: {count}", readers, {"files": known, "how": how})
@@ -117,7 +117,7 @@ def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Str
                 f"say what stands between the documents of a text, as in {files.name}:by-blank-line"
             )
     if not given:
-        train = [each for each in train if not _is_one_of(each, whole)]
+        train = _without(whole, train)
     where = "of the validation files" if given else "held out, and copies of them"
     return Streamed(
         name=files.name,
@@ -125,7 +125,7 @@ def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Str
         f"{min(documents, streaming.validation)} documents {where}",
         fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest(),
         train=train,
-        validation=np.concatenate(tokens),
+        validation=np.concatenate(tokens) if tokens else np.empty(0, tokenizer.dtype),
         held_out=frozenset() if given else frozenset(held_out),
         tokenizer=tokenizer,
         buffer=streaming.buffer,
@@ -139,19 +139,28 @@ def _passages(readers: Sequence[Reader]) -> Iterator[tuple[Reader, Passage]]:
             yield each, passage
 
 
-def _is_one_of(each: Reader, whole: set[WholeText]) -> bool:
-    """Whether a file is, or is a copy of, one of those that are held out whole."""
-    sizes = {held.file.stat().st_size for held in whole}
-    if not isinstance(each, WholeText) or each.file.stat().st_size not in sizes:
-        return False
-    return TextRange.of(each.file).digest in {TextRange.of(held.file).digest for held in whole}
+def _without(whole: set[WholeText], readers: Sequence[Reader]) -> list[Reader]:
+    """The readers without files that are held out whole, and without copies of these."""
+    held_out = {_size(each.file): set() for each in whole}
+    for each in whole:
+        held_out[_size(each.file)].add(TextRange.of(each.file).digest)
+
+    def is_held_out(each: Reader) -> bool:
+        digests = held_out.get(_size(each.file)) if isinstance(each, WholeText) else None
+        return bool(digests) and TextRange.of(each.file).digest in digests
+
+    return [each for each in readers if not is_held_out(each)]
+
+
+def _size(file: Path) -> int:
+    with readable(file):
+        return file.stat().st_size
 
 
 def _glance(file: Path) -> list[Any]:
     """Size and a digest of a few samples of a file."""
-    seen = hashlib.sha256()
+    seen, size = hashlib.sha256(), _size(file)
     with readable(file), file.open("rb") as opened:
-        size = file.stat().st_size
         for place in (0, size // 2, max(0, size - SAMPLE)):
             opened.seek(place)
             seen.update(opened.read(SAMPLE))

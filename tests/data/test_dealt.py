@@ -30,6 +30,13 @@ def test_copy_of_a_held_out_document_is_not_trained_on_and_told(load: Load, tmp_
     assert corpus.description.endswith("; copies of held-out documents left out: 2")
 
 
+def test_empty_documents_are_no_copies(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n' * 40 + '{"text": "one"}\n{"text": "two"}\n')
+    corpus = load(tmp_path / "a.jsonl")
+    assert "copies" not in corpus.description
+    assert text_of(corpus.train) == "one<|endoftext|>two"
+
+
 def test_copies_in_the_splits_that_a_corpus_comes_with_are_told_and_stay(
     load: Load, tmp_path: Path
 ) -> None:

@@ -153,3 +153,11 @@ def test_small_corpora_are_not_streamed_alone(mixed: Callable[..., object]) -> N
     for name in ("sample",):
         with pytest.raises(ValueError, match=f"stream must be off with data {name}"):
             mixed(name)
+
+
+def test_an_empty_validation_file_is_told_as_too_short(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "valid.jsonl").write_text("")
+    data = load_mixture(str(tmp_path), GPT2, Streaming(5, 3))
+    with pytest.raises(DataError, match=r"found validation 0: hold out more documents"):
+        data.require(6)
