@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPT, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error of the user's is one line on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows ? for it
     try:
         code = _dispatch(words)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import io
 import json
 import sys
 from dataclasses import dataclass
@@ -110,8 +109,6 @@ def _print_record(model: LanguageModel, pieces: Stream) -> None:
 
 
 def _print_text(prompt: str, pieces: Stream, *, echo: bool) -> None:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows ? for it
     if echo:
         print(prompt, end="", flush=True)
     for piece in pieces:

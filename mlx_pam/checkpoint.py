@@ -127,7 +127,7 @@ def is_complete(directory: Path) -> bool:
         marks = json.loads((directory / COMPLETE).read_bytes())["files"]
         sizes = {name: mark["bytes"] for name, mark in marks.items()}
         return all((directory / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
@@ -205,20 +205,29 @@ def load(path: Path | str, *, optimizer: bool = False) -> Checkpoint:
     `CheckpointError` that names the file at fault.
     """
     path = Path(path)
-    directory = _checkpoint_folder(path)
-    for _ in range(_ATTEMPTS):
-        try:
-            return _load(directory, optimizer)
-        except CheckpointError:
-            tried, directory = directory, _checkpoint_folder(path)
-            if directory == tried:
-                raise
-    return _load(directory, optimizer)
+    try:
+        directory = _checkpoint_folder(path)
+        for _ in range(_ATTEMPTS):
+            try:
+                return _load(directory, optimizer)
+            except CheckpointError:
+                tried, directory = directory, _checkpoint_folder(path)
+                if directory == tried:
+                    raise
+        return _load(directory, optimizer)
+    except OSError as error:  # a name that is too long, a folder that is closed
+        raise CheckpointError(f"cannot read checkpoint {path}: {error.strerror}") from error
 
 
 def _load(directory: Path, optimizer: bool) -> Checkpoint:
     _check_marks(directory)
     config = _read_config(directory / CONFIG)
+    held = durable.count_arrays(directory / WEIGHTS)
+    if config.num_layers > held:  # before a table is made of layers by the million
+        raise CheckpointError(
+            f"{directory / WEIGHTS} is not of this model: its {held:,} tensors are too few for the "
+            f"{config.num_layers:,} layers of {CONFIG}"
+        )
     tensors = {name: ("F32", p.shape) for name, p in parameter_table(config).items()}
     weights = durable.read_arrays(directory / WEIGHTS, tensors)
     training = None

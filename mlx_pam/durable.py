@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -17,6 +17,8 @@ from mlx_pam.errors import CheckpointError
 
 Expected = Mapping[str, tuple[str, tuple[int, ...]]]
 """name -> (type as safetensors names it, shape)."""
+
+T = TypeVar("T")
 
 
 # Writing: every failure is an `OSError`
@@ -76,7 +78,11 @@ def mark(path: Path) -> dict[str, Any]:
 
 
 def require_file(path: Path) -> None:
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:  # a name that is too long, a folder that is closed
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    if not found:
         raise CheckpointError(f"{path} is missing: restore it, or take another checkpoint")
 
 
@@ -125,14 +131,14 @@ def read_arrays(path: Path, expected: Expected) -> dict[str, np.ndarray]:
     return arrays
 
 
+def count_arrays(path: Path) -> int:
+    """How many tensors a file holds, of whatever name and shape."""
+    return len(_header(path, lambda file: file.keys()))
+
+
 def read_metadata(path: Path) -> dict[str, str]:
     """The texts that a file of tensors bears, by name."""
-    require_file(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
+    return _header(path, lambda file: file.metadata() or {})
 
 
 def require_finite(where: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -146,6 +152,15 @@ def require_finite(where: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 f"of {array.size:,} in {name}: training diverged before it was saved; take an "
                 "earlier checkpoint"
             )
+
+
+def _header(path: Path, read: Callable[[safe_open], T]) -> T:
+    require_file(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return read(file)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
 
 
 def _require_names(path: Path, found: set[str], expected: set[str]) -> None:

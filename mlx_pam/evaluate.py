@@ -130,9 +130,11 @@ def evaluate(
         raise DataError(f"the {split} split of {corpus.name} must hold 2 tokens, got {len(tokens)}")
     any_recipe = RECIPES["tuned"]["5m"]  # nothing is updated
     learner = model.backend.Learner(model.model, any_recipe, dtype)
-    loss = split_loss(learner, tokens, seq_len, batch_size, progress)
     size = corpus.bytes[split]
     count = len(tokens) - 1
+    filled = min(seq_len, count)  # no room is made for tokens that are not there
+    batch_size = min(batch_size, -(-count // filled))
+    loss = split_loss(learner, tokens, filled, batch_size, progress)
     return Evaluation(
         loss=loss,
         perplexity=perplexity(loss),

@@ -166,7 +166,7 @@ def is_at_work(run: Path) -> bool | None:
 
 def _is_dead(holder: bytes) -> bool:
     """Whether it was a process of this machine that held the lock, and is no more."""
-    with suppress(ValueError, TypeError, KeyError, OSError, OverflowError):
+    with suppress(ValueError, TypeError, KeyError, OSError, OverflowError, RecursionError):
         record = json.loads(holder)
         if record["host"] == platform.node():
             try:

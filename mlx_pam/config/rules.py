@@ -34,12 +34,17 @@ def require_range(
     open_least: bool = False,
     open_most: bool = False,
 ) -> None:
-    number = (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    )
-    inside = number and (least < value if open_least else least <= value)
+    inside = _is_number(value) and (least < value if open_least else least <= value)
     inside = inside and (value < most if open_most else value <= most)
     rule = f"a number {'>' if open_least else '>='} {least:g}"
     if math.isfinite(most):
         rule += f" and {'<' if open_most else '<='} {most:g}"
     require(inside, name, rule, value)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a finite number that a float can hold."""
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:
+        return False

@@ -28,6 +28,9 @@ FORMAT = 1
 BATCH = 1 << 18
 """Characters, about, that one thread encodes at a time."""
 
+TYPES = (np.uint16, np.uint32)
+"""Of tokens on the disk."""
+
 FOLDER = "tokens"
 RECORD = "corpus.json"
 
@@ -81,6 +84,8 @@ def _open(folder: Path, digest: str) -> Stored | None:
     try:
         record = json.loads((folder / RECORD).read_text("utf-8"))
         dtype = np.dtype(record["dtype"])
+        if dtype not in TYPES:  # bytes that a record calls Python objects must not become such
+            return None
         tokens = {}
         for split, count in record["tokens"].items():
             file = folder / f"{split}.bin"

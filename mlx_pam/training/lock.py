@@ -106,5 +106,5 @@ def _this_process() -> dict[str, object]:
 def _in_words(record: bytes) -> str:
     try:
         return "process {process} on {host}, since {since},".format(**json.loads(record))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"

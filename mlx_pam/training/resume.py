@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from mlx_pam import checkpoint
 from mlx_pam.checkpoint import Checkpoint
-from mlx_pam.config import TrainConfig
+from mlx_pam.config import TrainConfig, require_count, require_range
 from mlx_pam.errors import CheckpointError, ConfigError, RunError
 from mlx_pam.training.metrics import LOG
 from mlx_pam.training.plan import Plan
+from mlx_pam.training.trainer import COUNTERS
 
 SCHEDULE = (
     "steps", "batch_size", "accumulate", "recipe", "lr", "weight_decay", "warmup_steps",
@@ -80,14 +83,8 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
         raise CheckpointError(
             f"{path / checkpoint.TRAINING} is missing: there is nothing to resume"
         )
-    config = plan.config
-    must_agree = {
-        **_pairs(start.config.to_dict(), plan.model.to_dict()),
-        "tokenizer": (saved["data"]["tokenizer_fingerprint"], plan.tokenizer.fingerprint),
-        **plan.corpus.agreement(saved["data"]),
-        "seq_len": (saved["config"]["seq_len"], config.seq_len),
-        "seed": (saved["config"]["seed"], config.seed),
-    }
+    with _reading(path):
+        must_agree = _pairs(start.config.to_dict(), plan.model.to_dict()) | _agreement(saved, plan)
     for name, (then, now) in must_agree.items():
         if then != now:
             raise ConfigError(
@@ -98,13 +95,42 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
         raise ConfigError(
             f"steps must be at least {saved['step']}, where {path} stands, got {plan.steps}"
         )
+    with _reading(path):
+        plan.batches().restore(saved["data"])  # tried while nothing is built yet
     return start
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What a record lacks, or has of another type, as a `CheckpointError` that names the file."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path / checkpoint.TRAINING} is damaged, or of another version "
+            f"({type(error).__name__}: {error}): resume from another checkpoint"
+        ) from error
+
+
+def _agreement(saved: dict[str, Any], plan: Plan) -> dict[str, tuple[Any, Any]]:
+    """What must be as it was, beside the model: name -> (then, now)."""
+    data, config = saved["data"], saved["config"]
+    for name, value in [("step", saved["step"]), ("cursor", data["cursor"])]:
+        require_count(name, value, least=0)
+    for name in COUNTERS:
+        require_range(name, saved.get(name, 0), 0.0)
+    return {
+        "tokenizer": (data["tokenizer_fingerprint"], plan.tokenizer.fingerprint),
+        **plan.corpus.agreement(data),
+        "seq_len": (config["seq_len"], plan.config.seq_len),
+        "seed": (config["seed"], plan.config.seed),
+    }
 
 
 def changes(start: Checkpoint, config: TrainConfig, backend: str) -> dict[str, tuple[Any, Any]]:
     """Settings of the schedule that are not those of the run so far: name -> (then, now)."""
     pairs = _pairs(start.training["config"], config.to_dict())
-    pairs["backend"] = (start.training["backend"], backend)  # what `auto` stands for may change
+    pairs["backend"] = (start.training.get("backend"), backend)  # what `auto` stands for may change
     known = [name for name in SCHEDULE if name in start.training["config"]]
     return {name: pairs[name] for name in known if pairs[name][0] != pairs[name][1]}
 
