@@ -50,7 +50,8 @@ def read_bytes(file: File, start: int = 0, end: int | None = None) -> Iterator[b
     with readable(file), file.open("rb") as opened:
         if codec := _codec(file):
             opened = _decompressed(opened, codec)
-            _skip(opened, file, start)
+            if start:
+                _skip(opened, file, start)
         else:
             opened.seek(start)
         while raw := opened.read(BLOCK if end is None else min(BLOCK, end - start)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 
 from rich import progress
 from rich.console import Console
+from rich.errors import LiveError
 from rich.filesize import decimal
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -35,7 +37,8 @@ class Progress:
         self._began = self._last_line = time.monotonic()
 
     def __enter__(self) -> Progress:
-        self._bar.start()
+        with suppress(LiveError):  # there is a bar already, and rich of that age draws only one
+            self._bar.start()
         return self
 
     def __exit__(

@@ -143,9 +143,8 @@ class Documents:
     def of(cls, readers: Sequence[Reader]) -> Documents:
         stamps = [_stamp(each.file) for each in readers]
         identity = []
-        with Progress(
-            f"reading {readers[0].file}" + " and others" * (len(readers) > 1)
-        ) as progress:
+        others = f" and {len(readers) - 1:,} others" if len(readers) > 1 else ""
+        with Progress(f"reading {readers[0].file}{others}") as progress:
             for each in readers:
                 digest = hashlib.sha256()
                 for raw in read_bytes(each.file):
