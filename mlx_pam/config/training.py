@@ -13,6 +13,7 @@ from mlx_pam.config.mixture import shares
 from mlx_pam.config.model import GPT2_END_OF_TEXT, MemoryConfig, ModelConfig
 from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.variants import VARIANTS, VariantName, variant
 
 Tracker = Literal["wandb", "tensorboard", "trackio"]
 
@@ -96,13 +97,14 @@ class TrainConfig:
     (the twin with the layers, heads, state and parameters of pam) or transformer (the baseline)."""
     scale: Scale = "5m"
     """Parameters of the model: 300k to 3m without the embedding, 5m to 100m all of them."""
+    variant: VariantName | None = None
+    """Change of pam and sam: an ablation of the paper's, or what goes beyond it (recall)."""
     protect: Literal["head", "channel"] = "head"
     """Gate of pam and sam: one per head (the paper's equations) or one per head and channel."""
     reset_at_documents: bool = False
     """Make the memory of pam and sam forget, at each end-of-text token, all that came before."""
     data: str = "sample"
-    """sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a file or a folder; or a mixture of
-    such by weight, as in "sample*0.3,my/folder*0.7"."""
+    """sample, wikitext-103 or -2, hf:OWNER/NAME[:CONFIG], file, folder, or mixture: A*0.3,B*0.7."""
     stream: bool = False
     """Read the data as it is needed, from hub or files, and store none of it; needs --steps."""
     stream_buffer: int = 4096
@@ -110,7 +112,7 @@ class TrainConfig:
     stream_validation: int = 200
     """With --stream: documents that are held out for validation."""
     out: Path | None = None
-    """Run folder; by default runs/MODEL-SCALE-DATA."""
+    """Run folder; by default runs/MODEL-SCALE-DATA, or MODEL-VARIANT-SCALE-DATA."""
     steps: int | None = None
     """Updates in the whole schedule; by default the recipe's epochs."""
     seq_len: int = 512
@@ -177,6 +179,12 @@ class TrainConfig:
         resettable = self.model != "transformer" or not self.reset_at_documents
         rule = "off with model transformer, which has no memory to reset"
         require(resettable, "reset_at_documents", rule, self.reset_at_documents)
+        if self.variant is not None:
+            require_choice("variant", self.variant, tuple(VARIANTS))
+            free = self.protect == "head" or "protect" not in VARIANTS[self.variant].fields
+            rule = f"head with variant {self.variant}, which sets it"
+            require(free, "protect", rule, self.protect)
+            self.model_config()
         require_choice("recipe", self.recipe, tuple(RECIPES))
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
         require_choice("parallel", self.parallel, ("ddp", "fsdp"))
@@ -215,7 +223,8 @@ class TrainConfig:
         if self.out is not None:
             return Path(self.out)
         names = "+".join(_folder_name(share.name) for share in shares(self.data))
-        return Path("runs") / f"{self.model}-{self.scale}-{names[:100]}"
+        model = f"{self.model}-{self.variant}" if self.variant else self.model
+        return Path("runs") / f"{model}-{self.scale}-{names[:100]}"
 
     @property
     def windows_per_step(self) -> int:
@@ -226,12 +235,12 @@ class TrainConfig:
         return self.windows_per_step * self.seq_len
 
     def model_config(self) -> ModelConfig:
-        """The preset of this family and scale, with the gate and the resets that were asked for."""
-        preset = PRESETS[self.model][self.scale]
-        if isinstance(preset, MemoryConfig):
+        """The preset of this family and scale, with gate, resets and variant as they are wanted."""
+        config = PRESETS[self.model][self.scale]
+        if isinstance(config, MemoryConfig):
             reset = GPT2_END_OF_TEXT if self.reset_at_documents else None
-            return dataclasses.replace(preset, protect=self.protect, reset_token=reset)
-        return preset
+            config = dataclasses.replace(config, protect=self.protect, reset_token=reset)
+        return config if self.variant is None else variant(config, self.variant)
 
     def schedule_steps(self, windows_per_epoch: int) -> int:
         """Updates of the whole schedule: `steps`, or as many as the recipe's epochs need."""
