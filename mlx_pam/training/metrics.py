@@ -159,7 +159,7 @@ def _end_of_step(path: Path, step: int) -> int:
         for line in file:
             try:
                 beyond = json.loads(line)["step"] > step or not line.endswith(b"\n")
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 break
             if beyond:
                 break
