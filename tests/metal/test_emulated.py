@@ -13,6 +13,7 @@ import pytest
 from metal import emulator
 from metal.fused_form import TOLERANCES, errors, fused, too_large
 
+from mlx_pam.ops import metal
 from mlx_pam.ops.metal import launch
 
 emulator.require()
@@ -29,6 +30,18 @@ FAR = f"{1 << 30}l"  # batches
 def test_threads_may_run_in_any_order(time, schedule, is_complex):
     with emulator.emulated(schedule=schedule):
         assert not too_large(errors(is_complex, time, 16, "mixed"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("is_complex", [True, False], ids=["complex", "real"])
+@pytest.mark.parametrize("dim", metal.WIDTHS)
+def test_threads_of_every_kernel_may_run_in_any_order(dim, is_complex, dtype):
+    for schedule in ("reverse", "random"):
+        with emulator.emulated(schedule=schedule):
+            for time in (5, 33, 70):
+                found = errors(is_complex, time, dim, "mixed", dtype)
+                assert not too_large(found, dtype), (schedule, time)
 
 
 def all_kernels(is_complex: bool = True, dim: int = 64) -> dict[str, float]:

@@ -29,7 +29,6 @@ WIDEST_GROUP = 8
 # no more than H d rows to share out, and enough to sum up over lanes together.
 STEP_ROWS = 4
 
-
 # MLX hands smaller arrays to a kernel in another address space, which makes another source of it.
 SMALL = 8
 
