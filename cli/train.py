@@ -5,12 +5,12 @@ from __future__ import annotations
 from mlx_pam import processes
 from mlx_pam.cli import EXIT_INTERRUPT
 from mlx_pam.cli.arguments import parse
-from mlx_pam.config import TrainConfig
+from mlx_pam.config import VARIANTS, TrainConfig
 from mlx_pam.training.metrics import to_json
 
 
 def run(argv: list[str]) -> int:
-    config = parse(TrainConfig, argv, prog="mlx_pam train", description=TrainConfig.__doc__)
+    config = parse(TrainConfig, argv, prog="mlx_pam train", description=_description())
 
     from mlx_pam.backend import get_backend  # heavy: help does without
     from mlx_pam.training.loop import train
@@ -22,3 +22,9 @@ def run(argv: list[str]) -> int:
     if config.json:
         print(to_json(result.to_dict()))
     return EXIT_INTERRUPT if result.status == "interrupted" else 0
+
+
+def _description() -> str:
+    width = max(map(len, VARIANTS))
+    lines = (f"  {name:<{width}}  {change.help}" for name, change in VARIANTS.items())
+    return "\n".join([TrainConfig.__doc__, "", "--variant, of pam and sam:", *lines])

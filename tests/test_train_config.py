@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from pathlib import Path
 
 import pytest
 
 from mlx_pam.cli.arguments import parse
-from mlx_pam.config import PRESETS, TrainConfig
+from mlx_pam.config import PRESETS, TrainConfig, variant
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import ConfigError
 
@@ -60,6 +61,29 @@ def test_a_gate_is_refused_where_there_is_none():
     assert TrainConfig(model="sam", protect="channel").model_config().protect == "channel"
     with pytest.raises(ConfigError, match="protect must be head with model transformer"):
         TrainConfig(model="transformer", protect="channel")
+
+
+def test_a_variant_changes_the_preset_and_names_the_folder():
+    for family in ("pam", "sam-matched"):
+        config = TrainConfig(model=family, scale="1m", variant="recall", protect="channel")
+        preset = dataclasses.replace(PRESETS[family]["1m"], protect="channel")
+        assert config.model_config() == variant(preset, "recall")
+        assert config.run_folder == Path(f"runs/{family}-recall-1m-sample")
+    assert TrainConfig(variant="no-gate").model_config().protect == "none"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"variant": "best"}, "variant must be one of sequential, .*, got 'best'"),
+        ({"model": "transformer", "variant": "recall"}, "variant must be absent with model trans"),
+        ({"model": "sam", "variant": "phase-qk"}, "variant cannot be phase-qk here: qk_norm must"),
+        ({"variant": "no-gate", "protect": "channel"}, "protect must be head with variant no-gate"),
+    ],
+)
+def test_a_variant_that_does_not_fit_is_refused(settings, said):
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        TrainConfig(**settings)
 
 
 def test_documents_reset_a_memory_at_the_end_of_text_token():

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from mlx_pam.config.model import MemoryConfig, ModelConfig
 from mlx_pam.config.rules import require, require_choice
+from mlx_pam.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -48,4 +49,7 @@ def variant(config: ModelConfig, name: VariantName) -> MemoryConfig:
     require_choice("variant", name, tuple(VARIANTS))
     rule = f"absent with model {config.model_type}, which has no memory"
     require(isinstance(config, MemoryConfig), "variant", rule, name)
-    return dataclasses.replace(config, **VARIANTS[name].fields)
+    try:
+        return dataclasses.replace(config, **VARIANTS[name].fields)
+    except ConfigError as error:
+        raise ConfigError(f"variant cannot be {name} here: {error}") from None
