@@ -86,11 +86,12 @@ class Plan:
         data = self.corpus.describe(self.batches(), windows)
         whole = self.windows_per_epoch
         epochs = f" ({windows / whole:.3g} epochs)" if whole else ""
+        variant = f" {c.variant}" if c.variant else ""
         free = _free_disk(c.run_folder)
         lines = {
             "backend": backend,
-            "model": f"{m.model_type}, width {m.dim}, {m.num_layers} layers, {m.num_heads} heads "
-            f"of {m.head_dim}: {self.parameters:,} parameters",
+            "model": f"{m.model_type}{variant}, width {m.dim}, {m.num_layers} layers, "
+            f"{m.num_heads} heads of {m.head_dim}: {self.parameters:,} parameters",
             "data": "\n         ".join(data),
             "steps": f"{self.steps:,}{epochs} of {c.tokens_per_step:,} tokens: "
             f"{c.accumulate} x {c.batch_size} windows of {c.seq_len}",
