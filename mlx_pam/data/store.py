@@ -18,6 +18,7 @@ from mlx_pam.data.building import in_one_step
 from mlx_pam.data.copies import Apart, Document
 from mlx_pam.data.progress import Progress
 from mlx_pam.data.source import Source, Split
+from mlx_pam.data.splits import NAMES
 from mlx_pam.data.tokenise import in_order
 from mlx_pam.data.tokenizer import Tokenizer, pieces
 from mlx_pam.errors import DataError
@@ -92,11 +93,19 @@ def _open(folder: Path, digest: str) -> Stored | None:
             if file.stat().st_size != count * dtype.itemsize:
                 return None
             tokens[split] = np.memmap(file, dtype, "r") if count else np.empty(0, dtype)
-        if record["fingerprint"] != digest:  # a folder that was copied to another's name
+        if record["fingerprint"] != digest or not _is_of_splits(record):  # copied, or changed
             return None
         return Stored(digest, tokens, record["bytes"], record["note"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_of_splits(record: Mapping[str, Any]) -> bool:
+    """Whether a record tells of train, validation and perhaps test, and of each its bytes."""
+    names, sizes = set(record["tokens"]), record["bytes"]
+    counted = all(type(size) is int and size >= 0 for size in sizes.values())
+    known = {"train", "validation"} <= names <= set(NAMES) and names == set(sizes)
+    return known and counted and isinstance(record["note"], str)
 
 
 def _tokenise(

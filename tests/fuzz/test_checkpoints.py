@@ -91,7 +91,7 @@ def one_checkpoint(folders: list[Path], scratch: Path, random: Random) -> None:
     refused(read)
 
 
-@inputs(900, 60_000)
+@inputs(700, 60_000)
 def test_damaged_checkpoints(folders, tmp_path, count):
     attack("checkpoints", count, partial(one_checkpoint, folders, tmp_path / "model"))
 
@@ -112,7 +112,7 @@ def one_resumed(corpus: Path, finished: Path, scratch: Path, random: Random) -> 
     refused(lambda: run(corpus, scratch, SPEAKING, steps=2, resume=True))
 
 
-@inputs(60, 2000)
+@inputs(25, 500)
 def test_damaged_records_of_runs_that_are_resumed(corpus, finished, tmp_path, count):
     attack("records", count, partial(one_resumed, corpus, finished, tmp_path / "run"))
 
@@ -129,7 +129,7 @@ def one_state(model: LanguageModel, raw: bytes, path: Path, random: Random) -> N
     refused(go_on)
 
 
-@inputs(200, 10_000)
+@inputs(150, 5_000)
 def test_damaged_states(model, tmp_path, count):
     path = tmp_path / "state"
     pieces = stream(model, "The state", max_tokens=3, seed=0)
@@ -152,6 +152,6 @@ def one_spoken(finished: Path, scratch: Path, random: Random) -> None:
     command("generate", "--checkpoint", str(scratch), "--prompt", "a", "--max-tokens", "1")
 
 
-@inputs(60, 2000)
+@inputs(25, 500)
 def test_damaged_checkpoints_at_the_command_line(finished, tmp_path, count):
     attack("spoken", count, partial(one_spoken, finished, tmp_path / "model"))
