@@ -77,7 +77,10 @@ def _cached(path: Path) -> Cached:
     size = sum(file.st_size for file in files)
     try:
         record = json.loads((path / RECORD).read_text("utf-8"))
-        known = record["name"], record["text"], record["fingerprint"], record["tokens"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        known = "", "", path.name, {}
-    return Cached(path, *known, size, max(unused, 0.0))
+        told = [str(record[key]) for key in ("name", "text", "fingerprint")]
+        tokens = {str(split): int(count) for split, count in record["tokens"].items()}
+    except (
+        OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
+    ):  # fmt: skip
+        told, tokens = ["", "", path.name], {}
+    return Cached(path, *told, tokens, size, max(unused, 0.0))

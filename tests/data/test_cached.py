@@ -13,7 +13,7 @@ from mlx_pam.cli import main
 from mlx_pam.data.building import PREFIX
 from mlx_pam.data.cached import cached, remove
 from mlx_pam.data.corpus import load_corpus
-from mlx_pam.data.store import FOLDER
+from mlx_pam.data.store import FOLDER, RECORD
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import DataError
 
@@ -52,6 +52,12 @@ def test_corpora_are_listed_by_their_last_use(cache: Path, tmp_path: Path) -> No
     assert found[0].text == corpus.description
     assert found[0].size > 2 * sum(corpus.tokens.values())
     assert found[2].fingerprint == "0123"
+
+
+@pytest.mark.parametrize("record", ["", "[]", '{"name": 1, "tokens": []}', "\xff", "[" * 10**5])
+def test_a_folder_whose_record_is_damaged_is_listed_too(cache: Path, record: str) -> None:
+    (cache / FOLDER / "0123" / RECORD).write_bytes(record.encode("latin-1"))
+    assert [each.fingerprint for each in cached(cache) if not each.name] == ["0123"]
 
 
 @pytest.mark.parametrize(
