@@ -18,13 +18,14 @@ DEMO_SEQ_LEN ?= 128
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-kernels lint format bench clean
+.PHONY: help demo test test-slow test-kernels fuzz lint format bench clean
 
 help:
 	@echo 'make demo          train the 5m model for a few minutes and generate text'
 	@echo 'make test          ruff and pytest'
 	@echo 'make test-slow     the slow tests too'
 	@echo 'make test-kernels  every Metal kernel, also under sanitizers and with faults planted'
+	@echo 'make fuzz          100,000 made-up files and command lines, and properties at length'
 	@echo 'make lint          ruff alone'
 	@echo 'make format        let ruff rewrite the files'
 	@echo 'make bench         measure; rows are added to benchmarks/results'
@@ -49,6 +50,11 @@ test-slow: lint
 
 test-kernels: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/python -m pytest -m kernels
+
+# INPUT=NUMBER tries that input alone, INPUT=FIRST+COUNT so many from there.
+fuzz: $(VENV)/.extras-$(EXTRAS)
+	MLX_PAM_FUZZ=$(INPUT) $(BIN)/python -m pytest -m slow -rP tests/fuzz
+	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough tests/properties
 
 lint: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/ruff check .
