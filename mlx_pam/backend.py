@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -94,6 +94,7 @@ class Backend(Protocol):
     name: str
     description: str
     """One line for the start of a run: library, version, device, and the BLAS on a CPU."""
+    device: Literal["metal", "cuda", "mps", "cpu"]
     forms: tuple[str, ...]
     """Forms of retrieval that run here."""
     team: Team
@@ -116,8 +117,14 @@ class Backend(Protocol):
         """(y, S_T) of `retrieve` on (q, k, v, log_decay, S_0), and all five gradients of
         <dy, y> + <dS, S_T>."""
 
+    def memory_bytes(self) -> int:
+        """What the process can take of the memory that arrays lie in."""
+
+    def limit_memory(self, limit: int) -> None:
+        """Have the library keep to so many bytes, as far as it can."""
+
     def peak_memory(self) -> int:
-        """Most bytes that the process has held so far."""
+        """Most bytes held so far: on CUDA by arrays, elsewhere by the process."""
 
 
 def get_backend(name: str = "auto", parallel: str | None = None) -> Backend:

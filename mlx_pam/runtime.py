@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -12,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from mlx_pam import blas, distributed, processes
+from mlx_pam import blas, distributed, host_memory, processes
 from mlx_pam.arrays import DTYPES, named_weights, set_weights, to_numpy
 from mlx_pam.config import ModelConfig
 from mlx_pam.decoder_state import checked_state, room, state_shapes
@@ -110,20 +109,20 @@ class MLXBackend:
             distributed.join()
         self.team = distributed.Team() if together else processes.Alone()
 
+    @property
+    def device(self) -> str:
+        if mx.metal.is_available():
+            return "metal"
+        return "cuda" if mx.default_device() == mx.gpu else "cpu"
+
     @cached_property
     def description(self) -> str:
-        device = (
-            "Metal"
-            if mx.metal.is_available()
-            else "CUDA"
-            if mx.default_device() == mx.gpu
-            else "CPU"
-        )
         chip = platform.processor() or platform.machine()
+        device = {"metal": "Metal", "cuda": "CUDA", "cpu": "CPU"}[self.device]
         line = f"MLX {version('mlx')} on {device} ({chip})"
         if distributed.size() > 1:
             line = f"{line}, {distributed.size()} processes"
-        return f"{line}, {blas.preload()}" if device == "CPU" else line
+        return f"{line}, {blas.preload()}" if self.device == "cpu" else line
 
     def build(
         self, config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None, seed: int = 0
@@ -148,11 +147,29 @@ class MLXBackend:
         )
         return [to_numpy(x) for x in outputs], [to_numpy(x) for x in gradients]
 
+    def memory_bytes(self) -> int:
+        if self.device == "cpu":
+            return host_memory.total_bytes()
+        info = mx.device_info()
+        own = info.get("max_recommended_working_set_size") or info["total_memory"]
+        return own // processes.count_here()
+
+    def limit_memory(self, limit: int) -> None:
+        """Beyond the limit MLX waits for what it has begun; half of it may be kept of freed memory.
+
+        Kept, it serves the next step at once; without a bound it would stay with this process when
+        the machine needs it. On Metal as much is wired down, so that nothing is paged out.
+        """
+        mx.set_memory_limit(limit)
+        if self.device != "cpu":
+            mx.set_cache_limit(limit // 2)
+        if self.device == "metal":
+            mx.set_wired_limit(min(limit, self.memory_bytes()))
+
     def peak_memory(self) -> int:
-        unit = (
-            1 if platform.system() == "Darwin" else 1024
-        )  # ru_maxrss is in bytes on macOS, else in kilobytes
-        return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, mx.get_peak_memory())
+        # on a CPU MLX counts what it has asked for ahead of time and not touched yet
+        arrays = 0 if self.device == "cpu" else mx.get_peak_memory()
+        return max(host_memory.peak_bytes(), arrays)
 
 
 def _grown(memory: mx.array, shape: tuple[int, ...]) -> mx.array:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # A part may import from the rows above its own, and from itself.
 LEVELS = [
     {"cache", "errors", "phases", "processes"},
-    {"blas", "durable"},
+    {"blas", "durable", "host_memory"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
     {"arrays", "checkpoint", "distributed", "ops"},
@@ -37,7 +37,7 @@ ONLY = {
     "durable": {"errors"},
     "checkpoint": {"errors", "config", "durable", "parameters"},
     "torch": {
-        "errors", "config", "parameters", "decoder_state", "phases", "processes",
+        "errors", "config", "parameters", "decoder_state", "host_memory", "phases", "processes",
     },
 }  # fmt: skip
 CONFINED = {

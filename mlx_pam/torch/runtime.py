@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import resource
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlx_pam import processes
+from mlx_pam import host_memory, processes
 from mlx_pam.config import ModelConfig
 from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.parameters import initial_weights
@@ -132,6 +131,10 @@ class TorchBackend:
         self.team = distributed.Team() if together else processes.Alone()
         self._parallel = parallel if together else None
 
+    @property
+    def device(self) -> str:
+        return best_device().type
+
     @cached_property
     def description(self) -> str:
         device = best_device()
@@ -174,11 +177,24 @@ class TorchBackend:
         gradients = torch.autograd.grad(outputs, leaves, [tensor(dy, dtype), tensor(dstate)])
         return [to_numpy(x) for x in outputs], [to_numpy(x) for x in gradients]
 
+    def memory_bytes(self) -> int:
+        if self.device == "cuda":
+            return torch.cuda.get_device_properties(best_device()).total_memory
+        if self.device == "mps":
+            return torch.mps.recommended_max_memory()
+        return host_memory.total_bytes()
+
+    def limit_memory(self, limit: int) -> None:
+        """On a GPU what would go beyond the limit fails; on a CPU nothing does."""
+        if self.device == "cpu":
+            return
+        library = torch.cuda if self.device == "cuda" else torch.mps
+        library.set_per_process_memory_fraction(min(1.0, limit / self.memory_bytes()))
+
     def peak_memory(self) -> int:
-        if torch.cuda.is_available():
+        if self.device == "cuda":
             return torch.cuda.max_memory_allocated()
-        unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss: bytes there, else KiB
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return host_memory.peak_bytes()
 
 
 def _grown(memory: Tensor, shape: tuple[int, ...]) -> Tensor:
