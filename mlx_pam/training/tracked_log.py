@@ -58,7 +58,6 @@ class TrackedLog(Log):
         self._failed = True  # until the log is told how the session ended
         self._past = Past() if resumed is None else _read_past(config.run_folder)
         self._trackers: dict[str, Tracker] = {}
-        config.run_folder.mkdir(parents=True, exist_ok=True)
         self._begin(
             config.track,
             TrackedRun(

@@ -67,3 +67,22 @@ def test_time_left_is_the_pace_of_this_session(monkeypatch):
     now[0] += 8.0  # four steps of two seconds
     assert clock.left(14) == pytest.approx(32.0)
     assert progress.duration(clock.left(14)) == "0:00:32"
+
+
+def test_output_that_cannot_be_written_is_dropped(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+        def flush(self):
+            raise OSError(5, "Input/output error")
+
+    for terminal in (False, True):
+        monkeypatch.setattr("sys.stdout", Gone())
+        monkeypatch.setattr(Gone, "isatty", lambda _, answer=terminal: answer)
+        console = progress.open_console(stderr=False, quiet=False)
+        assert console.is_terminal == terminal
+        with progress.display(console, 0, 3) as display:
+            for step in range(1, 4):
+                display.step(record(step))
+            display.say("a sample")
