@@ -13,7 +13,7 @@ from tally import Tally
 from mlx_pam.training.metrics import LOG
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])  # in each backend
 def test_kill_9_at_random_moments(undisturbed, tmp_path, tally, kills):
     moments = life.random_moments(f"{kills} kills, {undisturbed.backend}")
     runs = 0
