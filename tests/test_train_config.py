@@ -32,6 +32,8 @@ from mlx_pam.errors import ConfigError
         ("seed", -1),
         ("backend", "jax"),
         ("dtype", "float16"),
+        ("on_nonfinite", "ignore"),
+        ("max_skips", 0),
         ("eval_every", -1),
         ("keep", 0),
         ("stop_after", 0),
