@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import PRESETS, ModelConfig, PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.config import (
+    PRESETS,
+    VARIANTS,
+    ModelConfig,
+    PAMConfig,
+    SAMConfig,
+    TransformerConfig,
+    variant,
+)
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_count, parameter_table
 
 PUBLISHED_COUNTS = {
@@ -153,10 +161,8 @@ def at_the_start(family: str, scale: str) -> ModelConfig:
     return dataclasses.replace(config, vocab_size=BYTES) if scale in SMALL else config
 
 
-@pytest.mark.parametrize("family", PRESETS)
-@pytest.mark.parametrize("scale", AT_THE_START)
-def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
-    config = at_the_start(family, scale)
+def assert_it_guesses(config: ModelConfig) -> None:
+    """The loss on random tokens is that of a uniform guess."""
     model = get_backend("mlx").build(config)
     ids = np.random.default_rng(0).integers(config.vocab_size, size=(2, 129))
     logits = model(mx.array(ids[:, :-1]))
@@ -165,6 +171,56 @@ def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
         - mx.take_along_axis(logits, mx.array(ids[:, 1:, None]), -1)[..., 0]
     )
     assert losses.mean().item() == pytest.approx(math.log(config.vocab_size), abs=0.1)
+
+
+@pytest.mark.parametrize("family", PRESETS)
+@pytest.mark.parametrize("scale", AT_THE_START)
+def test_initial_loss_is_that_of_a_uniform_guess(family, scale):
+    assert_it_guesses(at_the_start(family, scale))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("family", ["pam", "sam-matched"])
+def test_initial_loss_of_a_variant_is_that_of_a_uniform_guess(family, name):
+    if (family, name) != ("sam-matched", "phase-qk"):  # pam alone has it
+        assert_it_guesses(variant(at_the_start(family, "1m"), name))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("family", ["pam", "sam-matched"])
+def test_a_variants_maps_and_taps_keep_the_rms(family, name):
+    """Taps of 1 and 1/2 make it sqrt(5)/2, or up to 3/2 where one token resembles the next."""
+    if (family, name) == ("sam-matched", "phase-qk"):
+        pytest.skip("the phase of a real number is its sign")
+    config = variant(at_the_start(family, "1m"), name)
+    model = get_backend("mlx").build(config)
+    planes = model.field.planes
+
+    def rms(z: mx.array) -> float:
+        return (mx.square(z).mean() * planes).sqrt().item()
+
+    ids = mx.array(np.random.default_rng(1).integers(config.vocab_size, size=(1, 64)))
+    phases, z = model.phases(np.arange(64)), model.embedding_norm(model.embedding(ids))
+    for layer, parts in zip(model.layers, config.blocks, strict=True):
+        if "unit" in parts:
+            assert rms(layer.unit.up_gate(layer.unit_norm(z))) == pytest.approx(1.0, rel=0.15)
+        if "attention" in parts:
+            x = layer.attention_norm(z)
+            assert rms(layer.attention.qkv(x)) == pytest.approx(1.0, rel=0.15)
+            assert rms(layer.attention(x, phases)[0]) < 1.15  # a mean of values
+        if "memory" in parts:
+            qkv = layer.memory.qkv(layer.memory_norm(z))
+            assert rms(qkv) == pytest.approx(1.0, rel=0.15)
+            if config.conv_width > 1:
+                qkv, _ = layer.memory.convolution(qkv)
+                assert 1.0 < rms(qkv) < 1.55
+            if config.qk_norm:
+                q = layer.memory._normed(qkv[:, :, : config.num_heads])
+                length = {"head": config.head_dim**-0.5, "phase": 1.0}[config.qk_norm]
+                assert rms(q) == pytest.approx(length, rel=0.001)
+        before = rms(z)
+        z, _ = layer(z, phases)
+        assert before <= rms(z) < before + 8 * config.alpha_pam_init + 1
 
 
 @pytest.mark.parametrize("family", ["pam", "sam", "sam-matched"])

@@ -30,7 +30,7 @@ VARIED: dict[str, MemoryConfig] = {
         attention_window=3,
     ),
     "sam, much at once": SAMConfig(
-        **SIZES,
+        **SIZES | {"num_heads": 1},
         protect="channel",
         fixed_decay=1.0,
         query_scale=2.0,
