@@ -17,7 +17,7 @@ NOTICE = b"\nstopping: this step is finished and saved; once more leaves at once
 class Interrupt:
     """While entered, the first SIGINT, SIGTERM or SIGHUP only sets `requested`.
 
-    A second SIGINT or SIGTERM acts as usual; a second SIGHUP does nothing, since a terminal that
+    After a SIGINT or SIGTERM the next one acts as usual; SIGHUP never does, since a terminal that
     closes may send it twice. What was ignored before, as SIGHUP is under nohup, stays so. Signals
     reach the main thread only, so elsewhere this does nothing.
     """
@@ -42,7 +42,8 @@ class Interrupt:
         self._restore(SIGNALS)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        self._restore((signal.SIGINT, signal.SIGTERM))
+        if number != signal.SIGHUP:
+            self._restore((signal.SIGINT, signal.SIGTERM))
         if not self.requested and processes.is_main():
             with suppress(OSError):  # the terminal may be gone
                 os.write(2, NOTICE)  # unbuffered: this may run in the middle of another write

@@ -30,6 +30,7 @@ def test_a_terminal_that_closes_may_say_so_twice(capfd):
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGHUP)
         signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)  # the first that asks
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
