@@ -89,6 +89,19 @@ def test_neighbours_in_a_word_do_not_race():
         assert layer(small, THREADGROUP, "y[at] = int(small[63 - me]);") is None
 
 
+def test_parts_of_a_vector_or_structure_do_not_race():
+    vector = "threadgroup half2 pair[32]; if (me % 2) pair[me / 2].y = half(x[me]);\n"
+    vector += "else pair[me / 2].x = half(x[me]);"
+    assert layer(vector, THREADGROUP, "y[at] = int(pair[31 - me / 2].y);") is None
+    header = "struct Mixed { half a; uchar b; uchar c; float d; };\n"
+    mixed = "threadgroup Mixed all[16]; threadgroup Mixed& one = all[me / 4];\n"
+    mixed += "switch (me % 4) { case 0: one.a = half(me); break; case 1: one.b = me; break;\n"
+    mixed += "case 2: one.c = me; break; default: one.d = me; }"
+    read = "y[at] = int(float(all[0].a) + all[15].d + all[15 - me / 4].b + all[3].c);"
+    assert layer(mixed, THREADGROUP, read, header=header) is None
+    assert layer(mixed, read, header=header) in ("race", "uninitialised")
+
+
 def test_device_memory_is_ordered_within_a_threadgroup_alone():
     shift = "y[at] = x[me];", DEVICE, "const int v = y[at ^ {}];", BOTH, "y[at] = v;"
     assert layer(*shift[:2], shift[2].format(1), *shift[3:], grid=128) is None

@@ -24,6 +24,10 @@ COMMON = [
     "-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-w",
 ]  # fmt: skip
 UNDEFINED = "shift,integer-divide-by-zero,signed-integer-overflow,bounds,return,unreachable,bool"
+OPTIONS = [
+    ("-ftrivial-auto-var-init=pattern",),  # what a thread forgets to set is far from 0
+    ("-mllvm", "-tsan-instrument-read-before-write"),  # clang: x += 1 reads x as well
+]
 MACHINE = ["machine.cpp", "schedule.cpp", "memory.cpp"]
 SANITIZERS = ("address,undefined", "thread")
 FORGOTTEN = 30 * 24 * 3600  # seconds until what nobody used is removed
@@ -38,6 +42,7 @@ NO_POINTER = re.compile(
     r"^.*\bthreadgroup\b(?!\s+(?:const\s+)?[\w:]+\s*(?:<[^;]*?>)?\s*[*&]).*$", re.M
 )
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+POINTER_TO_REGISTERS = re.compile(r"\bthread\s+[^;,()]*\*")
 POINTER_TO_VECTOR = re.compile(r"(?:[a-z][234]|vec<[^<>;]*>)\s*\*")
 
 
@@ -75,10 +80,11 @@ def library(text: str, sanitize: str | None = None) -> Path:
 def _flags(code: str, sanitize: str | None) -> tuple[list[str], list[str], list[str]]:
     """Compiler flags for the kernel alone, for both kernel and machine, and for the linker."""
     if sanitize is None:
-        # half of the time goes into alignments, which only pointers to vectors can get wrong
+        # much of the time would go into what few kernels can get wrong
         alignment = ",alignment" if POINTER_TO_VECTOR.search(code) else ""
-        clang = ["-mllvm", "-tsan-instrument-read-before-write"] if "clang" in _version() else []
-        return [f"-fsanitize=thread,{UNDEFINED}{alignment}", *clang], [], []
+        size = ",object-size" if POINTER_TO_REGISTERS.search(code) else ""
+        more = [flag for option in OPTIONS if _accepts(option) for flag in option]
+        return [f"-fsanitize=thread,{UNDEFINED}{alignment}{size}", *more], [], []
     name, _, undefined = sanitize.partition(",")
     flag = f"-fsanitize={sanitize}"
     recover = ["-fsanitize-recover=all"] if undefined else []
@@ -87,10 +93,9 @@ def _flags(code: str, sanitize: str | None) -> tuple[list[str], list[str], list[
 
 def _object(file: Path, flags: list[str]) -> Path:
     """A part of the machine, compiled once."""
-    headers = [header.read_text("utf-8") for header in sorted(MSL.glob("*.h"))]
     command = [compiler(), *COMMON, "-O2", *flags, "-I", str(MSL), "-c", str(file), "-o"]
     return _kept(
-        file.stem, ".o", [file.read_text("utf-8"), *headers, _version(), *command],
+        file.stem, ".o", [*_texts(), _version(), *command],
         lambda _, target: _run([*command, str(target)]),
     )  # fmt: skip
 
@@ -135,7 +140,8 @@ def _declare_arrays(body: str) -> str:
         kind, declarators = match.groups()
         return " ".join(
             f"typedef {kind} emulator_{name}{size}; auto& {name} = *(emulator_{name}*)emulator::"
-            f'threadgroup_array(sizeof(emulator_{name}), sizeof({kind}), "{name}", __LINE__);'
+            f"threadgroup_array(sizeof(emulator_{name}), sizeof({kind}), Part<{kind}>::bytes, "
+            f'"{name}", __LINE__);'
             for name, size in DECLARATOR.findall(declarators)
         )
 
@@ -144,6 +150,18 @@ def _declare_arrays(body: str) -> str:
         line = left.group(0).strip()
         raise CompileError(f"the emulator does not understand this threadgroup variable: {line}")
     return body
+
+
+@functools.cache
+def _accepts(option: tuple[str, ...]) -> bool:
+    """Whether the compiler knows an option; every one has some that another has not."""
+    command = [compiler(), *option, "-x", "c++", "-c", os.devnull, "-o", os.devnull]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@functools.cache
+def _texts() -> list[str]:
+    return [file.read_text("utf-8") for file in sorted(MSL.iterdir())]
 
 
 @functools.cache

@@ -160,6 +160,9 @@ FAULTS = [
           new="{ threadgroup float* p = row + i; p[1] = x[i]; }"),
     Fault("an index past an array in registers", None, "undefined behaviour", YES, NO, old=SUM,
           new="float own[2]; for (int i = 0; i <= 2; ++i) own[i] = sum;\nsum = simd_sum(own[1]);"),
+    Fault("a pointer past an array in registers", None, "undefined behaviour", YES, NO, old=SUM,
+          new="float own[2] = {sum, sum}; thread float* p = own; p[me / 64 * 2] = 0;\n"
+              "sum = simd_sum(own[1]);"),
     Fault("a template argument that the arrays do not have", None, "bounds", YES, NO,
           changed={"template": {"N": 201}}),
     Fault("more threadgroup memory than there is", "threadgroup memory", "threadgroup memory", NO,
@@ -167,6 +170,8 @@ FAULTS = [
     # values that nobody wrote, or that two did
     Fault("threadgroup memory that is not filled", None, "uninitialised", NO, NO,
           old=LOAD, new=LOAD.replace("128", "256")),
+    Fault("a sum in registers that begins nowhere", None, "values", NO, NO,
+          old="float sum = 0;", new="float own[2]; thread float& sum = own[me % 2];"),
     Fault("an output that is read before it is written", None, "uninitialised", NO, NO,
           old=WRITE, new="if (me == 0) y[which] = y[which] + "),
     Fault("an output that is not filled", None, "unwritten", NO, NO,

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -33,18 +32,17 @@ def generate(kernel: Callable[..., Any], *, inputs: Sequence[Any], **launch: Any
         given = [next(remaining) if isinstance(x, mx.array) else x for x in inputs]
         return kernel(inputs=given, **{**launch, "verbose": True})
 
-    with tempfile.TemporaryDirectory() as folder:
-        printed = Path(folder) / "printed"
-        with printed.open("wb") as file:
-            sys.stdout.flush()
-            terminal = os.dup(1)
-            os.dup2(file.fileno(), 1)  # MLX prints past Python
-            try:
-                mx.export_function(str(Path(folder) / "function.mlxfn"), call, *arrays)
-            finally:
-                os.dup2(terminal, 1)
-                os.close(terminal)
-        found = PRINTED.search(printed.read_text("utf-8"))
+    with tempfile.TemporaryFile() as file:
+        sys.stdout.flush()
+        terminal = os.dup(1)
+        os.dup2(file.fileno(), 1)  # MLX prints past Python
+        try:
+            mx.export_function(os.devnull, call, *arrays)
+        finally:
+            os.dup2(terminal, 1)
+            os.close(terminal)
+        file.seek(0)
+        found = PRINTED.search(file.read().decode())
     if found is None:
         raise RuntimeError("MLX printed no source: its metal_kernel(verbose=True) has changed")
     return found.group(1)

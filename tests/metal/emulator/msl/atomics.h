@@ -6,6 +6,7 @@ namespace metal {
 
 enum memory_order { memory_order_relaxed };
 template <class T> struct atomic { T value; };
+template <class T> struct Part<atomic<T>> : Part<T> {};
 typedef atomic<int> atomic_int;
 typedef atomic<uint> atomic_uint;
 typedef atomic<float> atomic_float;

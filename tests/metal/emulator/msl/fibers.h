@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #if defined(EMULATOR_ADDRESS_SANITIZER)
 extern "C" void __sanitizer_start_switch_fiber(void** saved, const void* bottom, size_t size);
@@ -25,7 +26,7 @@ extern "C" void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 
 namespace emulator {
 
-constexpr size_t STACK = 1 << 18, GUARD = 1 << 12;
+constexpr size_t STACK = 1 << 18, GUARD = 1 << 12, POISONED = 1 << 14;
 
 // memory that is taken up where it is touched, and not before
 inline char* reserve(size_t bytes) {
@@ -60,6 +61,9 @@ class Context {
 #if defined(EMULATOR_THREAD_SANITIZER)
     if (!owned) sanitizer = __tsan_create_fiber(0);
     owned = true;
+#endif
+#if !defined(EMULATOR_ADDRESS_SANITIZER) && !defined(EMULATOR_THREAD_SANITIZER)
+    memset(stack + STACK - POISONED, 0xff, POISONED);  // what is read before it is set is a NaN
 #endif
     getcontext(&whole);
     whole.uc_stack.ss_sp = stack;

@@ -62,8 +62,18 @@ HANDLER(negate_overflow, "an integer's negative overflows")
 HANDLER(divrem_overflow, "division by 0, or of the lowest integer by -1")
 HANDLER(shift_out_of_bounds, "a shift by less than 0 or by too much")
 HANDLER(out_of_bounds, "an index outside of its array")
-HANDLER(type_mismatch_v1, "an address that is not aligned for its type")
 HANDLER(missing_return, "a function ends without a value")
 HANDLER(builtin_unreachable, "what is said to be unreachable is reached")
 HANDLER(load_invalid_value, "a bool that is neither false nor true")
+
+struct Mismatch {
+  Source source;
+  const void* type;
+  unsigned char log_alignment, kind;
+};
+void __ubsan_handle_type_mismatch_v1(Mismatch* data, size_t address) {
+  const bool aligned = !(address & ((size_t(1) << data->log_alignment) - 1));
+  undefined(&data->source, aligned ? "an address outside of its array"
+                                   : "an address that is not aligned for its type");
+}
 }

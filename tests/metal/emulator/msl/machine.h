@@ -61,8 +61,9 @@ void element_of_lane(uint lane, uint& row, uint& column);
 void threadgroup_barrier(uint flags, uint line);
 void simdgroup_barrier(uint flags, uint line);
 
-// the threadgroup array declared on this line, the same for all threads of a threadgroup
-void* threadgroup_array(size_t bytes, size_t element, const char* name, uint line);
+// The threadgroup array declared on this line, the same for all threads of a threadgroup; of its
+// `element`s, `part` bytes at a time are of one thread's concern.
+void* threadgroup_array(size_t bytes, size_t element, size_t part, const char* name, uint line);
 
 enum Access { READ = 0, WRITE = 1, COLLECTIVE = 2, ATOMIC = 4 };
 // ends the launch if the access is out of bounds, races, or reads what nobody wrote

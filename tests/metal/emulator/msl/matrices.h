@@ -28,7 +28,7 @@ simdgroup_matrix<T, COLUMNS, ROWS> make_filled_simdgroup_matrix(T value) {
   return filled;
 }
 
-// All lanes must name the same place. How an origin counts in a transposed matrix is not documented.
+// All lanes must name the same place. How an origin counts in a transposed matrix is open.
 template <class U> EMULATOR_SILENT void check_place(
     U* address, ulong stride, vec<ulong, 2> origin, bool transposed, const char* name, uint line) {
   struct Place { const void* address; ulong stride; } mine{address, stride}, first;

@@ -4,6 +4,7 @@
 // this memory lies between: whether or not the schedule at hand shows it.
 #include <link.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "state.h"
@@ -38,15 +39,14 @@ struct Cell {
 
 struct Region {
   char* data;
-  size_t bytes, element;
+  size_t bytes, element, part;  // parts of an element are watched by themselves
   uint flag;  // of the barriers that order it: 1 device, 2 threadgroup
   bool is_output, initialised;
   const char* name;
   uint line;                      // where a threadgroup array is declared
   std::unique_ptr<Cell[]> cells;  // none for an input, nor where a sanitizer watches
 
-  size_t cell_bytes() const { return element == 1 || element == 2 ? element : 4; }
-  size_t cell_count() const { return (bytes + cell_bytes() - 1) / cell_bytes(); }
+  size_t cell_count() const { return (bytes + part - 1) / part; }
   bool has(const char* place) const { return place >= data && place < data + bytes; }
 };
 
@@ -85,7 +85,8 @@ void open_memory(const Launch& launch) {
   regions.clear();
   for (uint i = 0; i < launch.buffer_count; ++i) {
     const Buffer& b = launch.buffers[i];
-    watch({b.data, b.bytes, b.element, 1, b.is_output != 0, b.initialised != 0, b.name, 0, {}});
+    watch({b.data, b.bytes, b.element, std::min(b.element, 4u), 1, b.is_output != 0,
+           b.initialised != 0, b.name, 0, {}});
     EMULATOR_SHOW(b.data, b.bytes);
   }
   device_regions = regions.size();
@@ -110,7 +111,7 @@ void close_memory() {
     size_t lacking = 0;
     for (size_t j = 0; j < r.cell_count(); ++j) lacking += r.cells[j].write.thread == NOBODY;
     machine->launch->buffers[i].unwritten =
-        (uint)((lacking * r.cell_bytes() + r.element - 1) / r.element);
+        (uint)((lacking * r.part + r.element - 1) / r.element);
   }
   EMULATOR_SHOW(machine->launch->block, machine->launch->block_bytes);
   EMULATOR_SHOW(arena, ARENA);
@@ -124,7 +125,7 @@ size_t threadgroup_bytes() {
   return sum;
 }
 
-void* threadgroup_array(size_t bytes, size_t element, const char* name, uint line) {
+void* threadgroup_array(size_t bytes, size_t element, size_t part, const char* name, uint line) {
   for (size_t i = device_regions; i < regions.size(); ++i)
     if (regions[i].line == line && !strcmp(regions[i].name, name)) return regions[i].data;
   size_t sum = threadgroup_bytes() + bytes;
@@ -136,7 +137,7 @@ void* threadgroup_array(size_t bytes, size_t element, const char* name, uint lin
   static const uint nan = ~0u;  // and -1, and an odd pointer
   for (size_t i = 0; i < bytes; i += sizeof nan)
     copy(data + i, &nan, bytes - i < sizeof nan ? bytes - i : sizeof nan);
-  watch({data, bytes, element, 2, true, false, name, line, {}});
+  watch({data, bytes, element, part, 2, true, false, name, line, {}});
   return data;
 }
 
@@ -177,7 +178,7 @@ static void add_read(Stamp& reads, const Stamp& now) {
 
 static void touch_cell(Region& region, size_t index, const Stamp& now, bool writes) {
   Cell& cell = region.cells[index];
-  const size_t element = index * region.cell_bytes() / region.element;
+  const size_t element = index * region.part / region.element;
   if (!writes && cell.write.thread == NOBODY && !region.initialised)
     stop("uninitialised", "%s reads %s[%zu] at %s, where nothing was written before",
          who(now).c_str(), region.name, element, describe(now.where).c_str());
@@ -244,7 +245,7 @@ void touch(const void* address, size_t bytes, uint how, uint where) {
   now.epoch = machine->epoch[region->flag];
   now.simd_epoch = self.simdgroup->epoch[region->flag];
   now.where = where;
-  const size_t begin = (size_t)(place - region->data), size = region->cell_bytes();
+  const size_t begin = (size_t)(place - region->data), size = region->part;
   for (size_t i = begin / size; i <= (begin + bytes - 1) / size; ++i)
     touch_cell(*region, i, now, how & WRITE);
 }

@@ -106,6 +106,9 @@ typedef _Float16 half;
 typedef Small<HalfBits> half;
 #endif
 
+template <class T> constexpr bool is_number_v =
+    is_integral_v<T> || is_same_v<T, float> || is_same_v<T, half> || is_same_v<T, bfloat>;
+
 template <class T> struct numeric_limits;
 #define EMULATOR_LIMITS(T, LARGEST, LOWEST, SMALLEST, EPSILON, INFINITE)                       \
   template <> struct numeric_limits<T> {                                                       \

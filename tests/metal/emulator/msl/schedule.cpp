@@ -1,4 +1,6 @@
 // The schedule: threadgroups one after another, their threads taking turns between barriers.
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -215,6 +217,30 @@ static void restore_small_numbers(uint64_t before) {
   (void)before;
 }
 
+// clang has no handler for pointers out of a thread's own arrays: it sets a trap
+class Traps {
+ public:
+  Traps() {
+    struct sigaction action = {};
+    action.sa_sigaction = caught;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    for (int i = 0; i < 2; ++i) sigaction(SIGNALS[i], &action, &before[i]);
+  }
+  ~Traps() {
+    for (int i = 0; i < 2; ++i) sigaction(SIGNALS[i], &before[i], nullptr);
+  }
+
+ private:
+  static constexpr int SIGNALS[2] = {SIGILL, SIGTRAP};  // as the processor has it
+  struct sigaction before[2];
+
+  static void caught(int, siginfo_t* info, void*) {
+    if (!machine || !machine->current) std::abort();
+    const uint where = offset_of((const char*)info->si_addr + 1);
+    stop("undefined behaviour", "what cannot be, at %s", describe(where).c_str());
+  }
+};
+
 }  // namespace emulator
 
 extern "C" __attribute__((visibility("default"))) void emulator_launch(emulator::Launch* launch) {
@@ -222,6 +248,7 @@ extern "C" __attribute__((visibility("default"))) void emulator_launch(emulator:
   arguments.clear();
   for (uint i = 0; i < launch->buffer_count; ++i) arguments.push_back(launch->buffers[i].data);
   uint64_t before = flush_small_numbers();
+  Traps traps;
   run_grid(*launch);
   restore_small_numbers(before);
 }

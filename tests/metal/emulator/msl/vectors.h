@@ -63,6 +63,12 @@ template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
   const T& operator[](int i) const { check_index(i, 4); return all[i]; }
 };
 
+// bytes that one thread may write while another has the next: of a number, in a structure any
+template <class T> struct Part {
+  static constexpr size_t bytes = is_number_v<T> ? sizeof(T) : 1;
+};
+template <class T, int N> struct Part<vec<T, N>> : Part<T> {};
+
 template <class T> struct Same { typedef T type; };  // keeps a scalar out of deduction
 
 #define EMULATOR_VECTOR(op)                                                                    \
