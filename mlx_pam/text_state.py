@@ -101,8 +101,12 @@ def load_state(model: LanguageModel, path: Path | str) -> TextState:
         "generator": ("U64", (6,)),
     }
     arrays = durable.read_arrays(path, memories | others)
-    if arrays["positions"][0] != tokens:
+    if arrays["positions"][0] != tokens or tokens < 0:
         raise CheckpointError(f"{path} is damaged: it must be of {tokens} tokens throughout")
+    if arrays["recent"].max() >= model.tokenizer.vocab_size:
+        raise CheckpointError(f"{path} is damaged: it holds tokens that the vocabulary lacks")
+    if (arrays["generator"][4:] > np.array([1, 2**32 - 1], np.uint64)).any():
+        raise CheckpointError(f"{path} is damaged: its random generator is none of NumPy's")
     return TextState(
         model=model,
         memories={name: arrays[name] for name in memories},
