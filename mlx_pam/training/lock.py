@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -41,6 +42,8 @@ class RunLock:
                 self._close()
                 self._file = (self._run / LOCK).open("a+b", buffering=0)
                 self._lock()
+            if not os.access(self._run, os.W_OK):  # else the first checkpoint would say so
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             self._file.truncate(0)
             self._file.write(json.dumps(_this_process()).encode())
         except OSError as error:
