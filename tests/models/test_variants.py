@@ -122,6 +122,20 @@ def test_a_state_has_one_size_and_moves_to_another_decoder(backend, config, othe
         assert error(found, expected, config) < 1
 
 
+@pytest.mark.parametrize("name", ["pam, hybrid", "sam, hybrid", "sam, much at once"])
+def test_attention_to_a_window_is_the_same_for_however_many_queries_at_once(
+    backend, name, monkeypatch
+):
+    config, ids = VARIED[name], text(30, 3, (8, 20))[None]
+    weights = initial_weights(config, 3)
+    expected = oracle.model_logits(config, weights, ids)
+    window = {"mlx": "mlx_pam.layers.window", "torch": "mlx_pam.torch.layers.window"}[backend.name]
+    for queries in (1, 4, 7):
+        monkeypatch.setattr(f"{window}.QUERIES", queries)
+        found = logits(backend, backend.build(config, weights), ids)
+        assert error(found, expected, config) < 1, queries
+
+
 def test_a_state_of_another_variant_is_refused(backend):
     states = {}
     for name in ("pam, recall", "pam, hybrid", "pam, no-gate", "pam, much at once"):
