@@ -46,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except OSError as error:  # what the system refuses, with the name of the file
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_ERROR
 
 
 def overview() -> str:

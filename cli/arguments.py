@@ -38,7 +38,7 @@ def parse(cls: type[T], argv: Sequence[str], prog: str, description: str) -> T:
     first line says what is wrong and whose second is the usage.
     """
     try:
-        words = list(argv) if {"-h", "--help"} & set(argv) else _checked(cls, argv)
+        words = ["--help"] if {"-h", "--help"} & set(argv) else _checked(cls, argv)
         record, extra = tyro.cli(
             _without_rules(cls),
             args=words,

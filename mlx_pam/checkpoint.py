@@ -160,7 +160,7 @@ def _recorded_best(run: Path | str) -> Validation | None:
     try:
         record = durable.read_json(Path(run) / BEST)
         return Validation(int(record["step"]), float(record["loss"]))
-    except (CheckpointError, KeyError, TypeError, ValueError):
+    except (CheckpointError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

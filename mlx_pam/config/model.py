@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.rules import (
+    require,
+    require_below,
+    require_choice,
+    require_count,
+    require_range,
+)
 from mlx_pam.errors import ConfigError
 
 FORMAT_VERSION = 1
@@ -43,6 +49,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("dim", "num_layers", "num_heads", "head_dim", "vocab_size"):
             require_count(name, getattr(self, name))
+            require_below(31, **{name: getattr(self, name)})
         require_range("rotary_base", self.rotary_base, 1.0, open_least=True)
         require_range("norm_eps", self.norm_eps, 0.0)
 
@@ -118,6 +125,7 @@ class MemoryConfig(ModelConfig):
         if self.attention_every is not None:
             require_count("attention_every", self.attention_every, most=self.num_layers)
         require_count("attention_window", self.attention_window, least=2)
+        require_below(31, expand=self.expand, attention_window=self.attention_window)
 
     @property
     def blocks(self) -> tuple[tuple[Part, ...], ...]:

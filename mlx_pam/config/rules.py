@@ -20,9 +20,15 @@ def require_choice(name: str, value: object, choices: tuple[object, ...]) -> Non
 def require_count(name: str, value: object, least: int = 1, most: float = math.inf) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     rule = f"a whole number >= {least}"
-    if math.isfinite(most):
+    if most != math.inf:
         rule += f" and <= {most}"
     require(whole and least <= value <= most, name, rule, value)
+
+
+def require_below(power: int, **values: int | None) -> None:
+    """Numbers of things that are to be counted or held; None is none."""
+    for name, value in values.items():
+        require(value is None or value < 2**power, name, f"below 2^{power}", value)
 
 
 def require_range(

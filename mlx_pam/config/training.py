@@ -12,7 +12,13 @@ from typing import Any, Literal, get_args
 from mlx_pam.config.mixture import shares
 from mlx_pam.config.model import GPT2_END_OF_TEXT, MemoryConfig, ModelConfig
 from mlx_pam.config.presets import PRESETS, Family, Scale
-from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.rules import (
+    require,
+    require_below,
+    require_choice,
+    require_count,
+    require_range,
+)
 from mlx_pam.config.variants import VARIANTS, VariantName, variant
 
 Tracker = Literal["wandb", "tensorboard", "trackio"]
@@ -210,6 +216,8 @@ class TrainConfig:
         require(ends, "steps", "given with stream, whose length is not known", self.steps)
         if self.warmup_steps is not None:
             require_count("warmup_steps", self.warmup_steps, least=0)
+        for name in (*counts, "stream_buffer", "steps", "stop_after", "warmup_steps"):
+            require_below(63, **{name: getattr(self, name)})
         if self.lr is not None:
             require_range("lr", self.lr, 0.0, 1.0, open_least=True)
         if self.weight_decay is not None:

@@ -32,15 +32,39 @@ def folder(tmp_path) -> Path:
 
 def test_layers_by_the_million_are_refused_before_any_is_made(folder):
     (folder / checkpoint.COMPLETE).unlink()
-    record = TINY.to_dict() | {"num_layers": 10**12}
+    record = TINY.to_dict() | {"num_layers": 10**9}
     (folder / checkpoint.CONFIG).write_text(json.dumps(record))
-    with pytest.raises(CheckpointError, match="too few for the 1,000,000,000,000 layers"):
+    with pytest.raises(CheckpointError, match="too few for the 1,000,000,000 layers"):
         checkpoint.load(folder)
 
 
 def test_a_number_beyond_a_float_is_no_number():
     with pytest.raises(ConfigError, match="alpha_pam_init must be a number"):
         model_config(TINY.to_dict() | {"alpha_pam_init": 10**400})
+
+
+@pytest.mark.parametrize("name", ["dim", "num_layers", "attention_window"])
+def test_a_size_beyond_all_machines_is_refused(name):
+    with pytest.raises(ConfigError, match=rf"{name} must be below 2\^31, got 1000"):
+        model_config(TINY.to_dict() | {name: 10**400})
+
+
+def test_steps_without_end_and_windows_of_no_size_are_refused(capsys):
+    for option in ("--steps", "--batch-size", "--warmup-steps"):
+        assert command("train", option, "1" + "0" * 400, "--dry-run") == 2
+
+
+def test_a_best_checkpoint_beyond_numbers_is_none(tmp_path):
+    (tmp_path / checkpoint.BEST).write_text('{"step": 1e999, "loss": 1}')
+    assert checkpoint.best(tmp_path) is None
+
+
+def test_help_is_help_whatever_stands_beside_it():
+    assert command("train", "--warmup-steps", "--recipe=x", "--help") == 0
+
+
+def test_a_folder_that_the_system_refuses_is_an_error_in_words():
+    assert command("runs", "a" * 5000) == 1
 
 
 def test_a_mark_of_deep_json_is_no_mark(folder):
