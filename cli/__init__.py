@@ -19,6 +19,7 @@ COMMANDS = {
     "runs": ("mlx_pam.cli.runs", "list the runs in a folder, and where each stands"),
     "plot": ("mlx_pam.cli.plot", "draw the curves of runs"),
     "generate": ("mlx_pam.cli.generate", "write text from a checkpoint"),
+    "serve": ("mlx_pam.cli.serve", "answer completion requests over HTTP"),
     "evaluate": ("mlx_pam.cli.evaluate", "loss, perplexity and bits per byte of a checkpoint"),
     "bench": ("mlx_pam.cli.bench", "what the memory and decoding take here, beside a cost model"),
     "selftest": ("mlx_pam.cli.selftest", "hold every form of the memory against an exact loop"),

@@ -27,7 +27,7 @@ LEVELS = [
     {"text_state"},
     {"continuation"},
     {"generate", "evaluate"},
-    {"training"},
+    {"server", "training"},
     {"analysis"},
     {"benchmarks"},
     {"cli"},
