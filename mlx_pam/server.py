@@ -17,7 +17,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
-from urllib.parse import urlsplit
 
 from mlx_pam.config import require
 from mlx_pam.continuation import Generation, GenerationConfig
@@ -125,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(self) -> None:
-        path = urlsplit(self.path).path
+        path = self.path.partition("?")[0]
         if path not in ROUTES:
             text = f"there is no path {path!r}; paths: {', '.join(ROUTES)}"
             raise _Refusal(HTTPStatus.NOT_FOUND, text)
@@ -234,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self._begun:
             self._event({"error": error})
             return
-        allow = {"Allow": ROUTES[urlsplit(self.path).path]} if status == 405 else {}
+        allow = {"Allow": ROUTES[self.path.partition("?")[0]]} if status == 405 else {}
         self._send({"error": error}, status, allow)
         if self._unread:
             self._take_off_the_line()
