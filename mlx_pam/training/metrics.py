@@ -74,6 +74,7 @@ class Log:
     def __init__(self, run: Path, resumed: int | None = None) -> None:
         self.path = run / LOG
         with self._writing():
+            run.mkdir(parents=True, exist_ok=True)
             if resumed is not None and self.path.exists():
                 os.truncate(self.path, _end_of_step(self.path, resumed))
             self._file = self.path.open("ab", buffering=0)
