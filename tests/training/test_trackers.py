@@ -197,7 +197,7 @@ def test_a_tracker_that_joins_late_is_told_from_there_on(corpus, tmp_path, scrip
 
 def test_numbers_of_the_parts_of_an_event_are_told_by_their_names(corpus, tmp_path, scripted):
     tracker = scripted("wandb")
-    plan = make_plan(small(corpus, tmp_path / "out", track=("wandb",)), TINY)
+    plan = make_plan(small(corpus, tmp_path, track=("wandb",)), TINY)
     log = open_tracked_log(plan, None, print)
     log.write("evaluation", {"step": 3, "loss": 2.0, "parts": {"a": 1.5, "b": 2.5, "c": "x"}})
     log.write("note", {"text": "of no step", "count": 1})
