@@ -64,6 +64,8 @@ def _trainer(plan: Plan, backend: Backend, newest: Path | None, console: Console
         for name, (then, now) in changes(start, config, backend.name).items():
             say(console, f"note: {name} was {then}, and is {now} from here on")
         del start  # its arrays are the learner's now
+    elif config.resume:
+        say(console, "resumed  nothing was saved yet: the run begins again")
     left = plan.last_step - trainer.step
     if left > 0:
         seconds = trainer.measure()

@@ -67,7 +67,7 @@ def test_nothing_to_resume_is_said(corpus, tmp_path):
 
 
 def test_a_run_that_ended_before_its_first_checkpoint_is_resumed_from_its_beginning(
-    corpus, tmp_path, monkeypatch
+    corpus, tmp_path, monkeypatch, capsys
 ):
     run(corpus, tmp_path / "whole", steps=4)
 
@@ -79,7 +79,9 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_resumed_from_its_beginn
         with pytest.raises(RuntimeError, match="power"):
             run(corpus, tmp_path / "cut", steps=4, stop_after=2)
     assert len(curve(tmp_path / "cut")) == 2
+    capsys.readouterr()
     run(corpus, tmp_path / "cut", steps=4, resume=True)
+    assert "nothing was saved yet: the run begins again" in capsys.readouterr().out
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
