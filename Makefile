@@ -7,6 +7,10 @@ EXTRAS ?= dev,torch
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
+# Tests run on all cores, in processes of one thread each; PARALLEL= runs them one after another.
+PARALLEL ?= --numprocesses auto --maxprocesses 4
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
 DEMO ?= runs/demo
 DEMO_PROMPT ?= My fellow citizens,
 ifeq ($(shell uname -s),Darwin)  # a GPU: a larger run takes the same few minutes
@@ -43,10 +47,10 @@ demo: $(VENV)/.package
 	    --temperature 0.8 --repetition-penalty 1.2 --seed 0
 
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST) $(PARALLEL)
 
 test-slow: lint
-	$(BIN)/python -m pytest -m ''
+	$(PYTEST) $(PARALLEL) -m ''
 
 test-kernels: $(VENV)/.extras-$(EXTRAS)
 	$(BIN)/python -m pytest -m kernels
