@@ -17,7 +17,7 @@ LEVELS = [
     {"blas", "durable", "host_memory"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
-    {"arrays", "checkpoint", "distributed", "ops"},
+    {"arrays", "checkpoint", "distributed", "footprint", "ops"},
     {"layers"},
     {"models"},
     {"learner"},

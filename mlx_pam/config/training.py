@@ -129,6 +129,8 @@ class TrainConfig:
     """Micro-batches in an update; batch 2 x 4 trains as 8 x 1 does, in a quarter of the memory."""
     gradient_checkpointing: bool = False
     """Keep only what goes into each block, and compute the block anew when its gradient is due."""
+    memory_limit: float | None = None
+    """GB that a process may take, by default the machine's; a run that needs more is refused."""
     recipe: Literal["tuned", "canonical"] = "tuned"
     """tuned: AdamW (0.9, 0.95), a learning rate for each scale; canonical: the paper's."""
     lr: float | None = None
@@ -222,8 +224,9 @@ class TrainConfig:
             require_range("lr", self.lr, 0.0, 1.0, open_least=True)
         if self.weight_decay is not None:
             require_range("weight_decay", self.weight_decay, 0.0, 1.0)
-        if self.clip_norm is not None:
-            require_range("clip_norm", self.clip_norm, 0.0, open_least=True)
+        for name in ("clip_norm", "memory_limit"):
+            if getattr(self, name) is not None:
+                require_range(name, getattr(self, name), 0.0, open_least=True)
 
     @property
     def run_folder(self) -> Path:
@@ -272,8 +275,7 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The record that `training.json` and the log hold."""
-        record = dataclasses.asdict(self)
-        return record | {"out": str(self.run_folder)}
+        return dataclasses.asdict(self) | {"out": str(self.run_folder)}
 
     def command_line(self, **changes: Any) -> str:
         """The command that starts this run, with the changes given."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.filesize import decimal
 
 from mlx_pam import checkpoint, processes
 from mlx_pam.backend import Backend, get_backend
 from mlx_pam.config import ModelConfig, TrainConfig
+from mlx_pam.footprint import require_room
 from mlx_pam.training.lock import RunLock
 from mlx_pam.training.plan import Plan, make_plan
 from mlx_pam.training.progress import duration, open_console, say
@@ -32,12 +34,23 @@ def train(config: TrainConfig, model_config: ModelConfig | None = None) -> Train
         newest = None if config.dry_run else backend.team.on_main(lambda: _begin(config, lock))
         plan = backend.team.main_first(lambda: make_plan(config, model_config))
         say(console, plan.describe(backend.description))
+        room = backend.memory_bytes()
+        needed = require_room(
+            plan.model, config, backend.name, backend.device, room, processes.count()
+        )
+        each = " in each process" if processes.count() > 1 else ""
+        say(
+            console,
+            f"memory   about {decimal(needed.total)}{each} at the peak, as estimated "
+            f"({decimal(room)} here)",
+        )
         if config.dry_run:
             say(console, "time     is measured when the run starts; this is a dry run")
             return TrainResult(
                 status="dry run", out=config.run_folder, step=0, tokens=0, plan=plan.record()
             )
         plan.require_disk()
+        backend.limit_memory(round(config.memory_limit * 1e9) if config.memory_limit else room)
         if lock.note:
             say(console, lock.note)
         return Session(_trainer(plan, backend, newest, console), console).run()
