@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # Tests run on all cores, in processes of one thread each; PARALLEL= runs them one after another.
-PARALLEL ?= --numprocesses auto --maxprocesses 4
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist worksteal
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 DEMO ?= runs/demo

@@ -50,7 +50,7 @@ def test_no_room_at_any_write(backend, corpus, tmp_path, tally, lasting, points)
 @pytest.mark.parametrize(
     "sizes",
     [
-        pytest.param((100, 7_000_000), id="few"),
+        pytest.param((100, 3_000_000), id="few"),
         pytest.param(range(100, 7_000_101, 250_000), marks=pytest.mark.slow, id="many"),
     ],
 )
