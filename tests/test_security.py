@@ -38,6 +38,7 @@ REASONS = {
     ("benchmarks/workloads.py", "importlib.import_module"): "modules of a fixed list",
     ("benchmarks/memory.py", "ctypes.CDLL"): "the C library of the system",
     ("benchmarks/rounds.py", "subprocess.Popen"): "this interpreter, on a module of the package",
+    ("benchmarks/footprint.py", "subprocess.check_output"): "this interpreter, on this module",
     ("benchmarks/machine.py", "subprocess.run"): "git, sysctl: fixed words",
     ("benchmarks/chips.py", "subprocess.run"): "sysctl, nvidia-smi: fixed words",
     (
