@@ -51,7 +51,7 @@ def test_no_room_at_any_write(backend, corpus, tmp_path, tally, lasting, points)
     "sizes",
     [
         pytest.param((100, 3_000_000), id="few"),
-        pytest.param(range(100, 7_000_101, 250_000), marks=pytest.mark.slow, id="many"),
+        pytest.param(range(100, 6_400_000, 400_000), marks=pytest.mark.slow, id="many"),
     ],
 )
 def test_files_that_may_not_grow(undisturbed, tmp_path, tally, sizes):
@@ -64,15 +64,14 @@ def test_files_that_may_not_grow(undisturbed, tmp_path, tally, sizes):
             stderr=subprocess.PIPE,
         )
         said = limited.communicate()[1].decode()
-        if limited.returncode:
-            assert said.startswith("error: ")
-            assert said.count("\n") == 1
-            assert "File too large" in said
-            run.require_whole()
-            assert run.begin().wait() == 0, run.said()
-            tally.add("said and gone on with")
+        assert limited.returncode != 0
+        assert said.startswith("error: ")
+        assert said.count("\n") == 1
+        assert "File too large" in said
+        run.require_whole()
+        assert run.begin().wait() == 0, run.said()
         run.require_same(undisturbed)
-    assert tally.places.total() > len(sizes) / 2
+        tally.add("said and gone on with")
     tally.write("size of files limited", undisturbed.backend)
 
 
