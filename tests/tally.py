@@ -22,12 +22,12 @@ class Tally:
     def __init__(self) -> None:
         self.places: collections.Counter[str] = collections.Counter()
         """Where faults hit."""
-        self.repeated = 0
-        """Steps that had to be trained again."""
+        self.repeated: int | str = 0
+        """Steps that had to be trained again, if that is counted."""
 
-    def add(self, place: str, repeated: int = 0) -> None:
+    def add(self, place: str, repeated: int | None = 0) -> None:
         self.places[place] += 1
-        self.repeated += repeated
+        self.repeated = "not counted" if repeated is None else self.repeated + repeated
 
     def write(self, fault: str, backend: str) -> None:
         """Write the counts down; for a test that has shown that nothing was lost."""

@@ -43,7 +43,7 @@ def test_no_room_at_any_write(backend, corpus, tmp_path, tally, lasting, points)
             checkpoint.load(folder, optimizer=True)
         begin(corpus, out, backend.name)
         assert_same_run(whole, out)
-        tally.add("said and gone on with")
+        tally.add("said and gone on with", repeated=None)
     tally.write(f"no room at one write{' and all later ones' if lasting else ''}", backend.name)
 
 
@@ -71,7 +71,7 @@ def test_files_that_may_not_grow(undisturbed, tmp_path, tally, sizes):
         run.require_whole()
         assert run.begin().wait() == 0, run.said()
         run.require_same(undisturbed)
-        tally.add("said and gone on with")
+        tally.add("said and gone on with", repeated=None)
     tally.write("size of files limited", undisturbed.backend)
 
 
