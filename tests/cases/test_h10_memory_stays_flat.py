@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 
-from small_run import run
+import pytest
+from small_run import TINY, eager, run, small
 
+from mlx_pam.benchmarks import flat, memory
 from mlx_pam.training.metrics import read_log
 from mlx_pam.training.trainer import Trainer
 
@@ -32,3 +34,16 @@ def test_peak_and_resident_memory_do_not_grow(backend, corpus, tmp_path, monkeyp
     peak = [record["peak_memory"] for record in read_log(tmp_path, "step")]
     assert peak[299] <= 1.05 * peak[49]
     assert held[1] <= 1.05 * held[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(memory.resident_bytes() is None, reason="the system does not say")
+def test_memory_is_flat_over_a_thousand_steps(backend, corpus, tmp_path):
+    config = small(corpus, tmp_path, backend=backend.name, steps=flat.STEPS, **flat.EVENTS)
+    with eager():
+        found = flat.curve(config, TINY)
+    for name, values in found.items():
+        assert len(values) == flat.STEPS
+        assert max(values[100:]) <= 1.05 * values[99], name
+    fifth = [sum(found["resident"][start : start + 200]) / 200 for start in range(0, 1000, 200)]
+    assert fifth[4] <= 1.01 * fifth[1]  # nothing that grows slowly either
