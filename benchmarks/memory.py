@@ -5,24 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import platform
-import resource
 from pathlib import Path
 
-STATUS = Path("/proc/self/status")
+from mlx_pam import host_memory
+
+STATUS = host_memory.STATUS
+peak_bytes = host_memory.peak_bytes
+"""The most that the process has held since it began, or since `forget_peak`."""
 
 
 def resident_bytes() -> int | None:
     """What the process holds now; None where the system does not say."""
     return _status("VmRSS")
-
-
-def peak_bytes() -> int:
-    """The most that the process has held since it began, or since `forget_peak`."""
-    peak = _status("VmHWM")
-    if peak is not None:
-        return peak
-    unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss: bytes there, else KiB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def forget_peak() -> None:
