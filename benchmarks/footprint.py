@@ -45,7 +45,7 @@ OVERHEAD = 1_000_000_000  # Python, libraries and what the allocator rounds up
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("measure", "table", "point"))
+    parser.add_argument("command", choices=("measure", "compare", "table", "point"))
     parser.add_argument("settings", nargs="?", help="of one point, as JSON")
     parser.add_argument("--backend", choices=("mlx", "torch"), help="points of this one alone")
     parser.add_argument("--out", type=Path, default=rows.RESULTS / "memory.jsonl")
@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(point(json.loads(given.settings))))
     elif given.command == "measure":
         measure([p for p in POINTS if given.backend in (None, p["backend"])], given.out)
+    elif given.command == "compare":
+        print("\n".join(compare(rows.read(given.out))))
     else:
         print(table(), end="")
     return 0
@@ -76,27 +78,36 @@ def point(settings: dict[str, Any]) -> dict[str, Any]:
         for _ in range(config.accumulate):
             learner.gradient(batch, config.tokens_per_step)
         learner.update(1e-4)
-    found = footprint.estimate(model, config, backend.name, backend.device)
-    measured = memory.peak_bytes() if backend.device == "cpu" else backend.peak_memory()
-    return settings | {
-        "device": backend.device,
-        "measured": measured,
-        "estimated": found.total,
-        "error": found.total / measured - 1,
-    }
+    peak = memory.peak_bytes() if backend.device == "cpu" else backend.peak_memory()
+    return {"point": settings, "device": backend.device, "peak_bytes": peak}
 
 
 def measure(points: list[dict[str, Any]], out: Path) -> None:
     """Each point in a process of its own, printed and kept."""
     about = machine.describe()
-    print("measured GB  estimated GB  error  point")
     for settings in points:
         command = [sys.executable, "-m", __spec__.name, "point", json.dumps(settings)]
         row = json.loads(subprocess.check_output(command, text=True))
         rows.add(out, [row | about])
-        figures = f"{row['measured'] / 1e9:11.2f}  {row['estimated'] / 1e9:12.2f}"
-        words = " ".join(f"{name}={value}" for name, value in settings.items())
-        print(f"{figures}  {row['error']:+5.0%}  {words}", flush=True)
+        print(*compare([row]), sep="\n", flush=True)
+
+
+def compare(measured: list[dict[str, Any]]) -> list[str]:
+    """A line for each row: what was measured, what is estimated, and by how much that is off."""
+    lines = []
+    for row in measured:
+        peak, settings = row["peak_bytes"], " ".join(f"{k}={v}" for k, v in row["point"].items())
+        estimated = estimate(row)
+        figures = f"{peak / 1e9:.2f} GB measured, {estimated / 1e9:.2f} GB estimated"
+        lines.append(f"{figures}, {estimated / peak - 1:+4.0%}: {settings}")
+    return lines
+
+
+def estimate(row: dict[str, Any]) -> int:
+    """Bytes that the model gives for the point of a row."""
+    config = TrainConfig(**row["point"])
+    found = footprint.estimate(config.model_config(), config, config.backend, row["device"])
+    return found.total
 
 
 def table() -> str:

@@ -17,3 +17,8 @@ def add(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

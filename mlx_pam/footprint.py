@@ -2,12 +2,13 @@
 
 n tokens of a micro-batch in one process   L blocks   P parameters   V vocabulary   T window
 z, h, m numbers that a token has in the residual stream, inside the gated unit, in all heads
-C tokens of a chunk   H heads   S bytes of a slice of logits   E = 4 V z, the table in float32
+C tokens of a chunk   H heads   E = 4 V z, the table in float32
+S a slice of logits, in float32 and in bfloat16 too where that is the arithmetic
 
     states       12 P                       weights and both moments
     activations  L b + r b                  b = n k + w: k bytes a token, w of weights, in a block
     or           4 L n z + r b              with gradient checkpointing
-    loss         max(2 S + E, S + 2 E)      the gradients of the head are made together with it
+    loss         2 S + 2 E                  the gradients of the head are made together with it
     update       4 P, in MLX 16 P           gradients; MLX has the new weights beside the old
 
 `docs/memory.md` says how the numbers were come by and how far off they are.
@@ -28,7 +29,7 @@ FUSED = ("metal", "cuda")  # devices whose memories run in kernels, which keep n
 SLICE_NUMBERS = {"mlx": 1 << 24, "torch": 1 << 23}  # logits at once, as `ops.loss` has them
 GPU_SLICE_NUMBERS = {"mlx": 1 << 24, "torch": 1 << 26}
 # what the libraries themselves take of a CPU's memory, PyTorch with its compiler
-PROCESS = {"mlx": 130_000_000, "torch": 520_000_000}
+PROCESS = {"mlx": 130_000_000, "torch": 560_000_000}
 # blocks' worth of memory at work beside what is kept; and where blocks are computed anew
 WORKING = {"mlx": 0.4, "torch": 0.4}
 ANEW = {"mlx": 1.75, "torch": 1.75}
@@ -94,7 +95,7 @@ def estimate(
     if config.dtype == "bfloat16":
         held += BYTES[config.dtype] * parameter_count(model)  # copies of the weights
     peak = max(
-        held + activations + max(_loss(model, tokens, library, device), head + working),
+        held + activations + max(_loss(model, config, tokens, library, device), head + working),
         held + gradients + 2 * head,
         states + gradients + (states if library == "mlx" else 0),
     )
@@ -206,13 +207,13 @@ def _weights_kept(model: ModelConfig, config: TrainConfig) -> float:
     return 2 * BYTES[config.dtype] * matrices / model.num_layers
 
 
-def _loss(model: ModelConfig, tokens: int, library: str, device: str) -> int:
-    """What the loss takes beside the activations: slices of logits, gradients of the table."""
+def _loss(model: ModelConfig, config: TrainConfig, tokens: int, library: str, device: str) -> int:
+    """2 S + 2 E: what the loss takes beside the activations."""
     slices = SLICE_NUMBERS if device == "cpu" else GPU_SLICE_NUMBERS
     width = model.dim * _planes(model)
     rows = min(tokens, max(slices[library] // model.vocab_size, width))
-    logits, head = (FLOAT32 * model.vocab_size * numbers for numbers in (rows, width))
-    return max(2 * logits + head, logits + 2 * head)
+    number = FLOAT32 if config.dtype == "float32" else FLOAT32 + BYTES[config.dtype]
+    return 2 * model.vocab_size * (number * rows + FLOAT32 * width)
 
 
 def _gigabytes(size: int) -> str:

@@ -39,6 +39,7 @@ REASONS = {
     ("benchmarks/memory.py", "ctypes.CDLL"): "the C library of the system",
     ("benchmarks/rounds.py", "subprocess.Popen"): "this interpreter, on a module of the package",
     ("benchmarks/footprint.py", "subprocess.check_output"): "this interpreter, on this module",
+    ("benchmarks/flat.py", "subprocess.run"): "this interpreter, on a module of the package",
     ("benchmarks/machine.py", "subprocess.run"): "git, sysctl: fixed words",
     ("benchmarks/chips.py", "subprocess.run"): "sysctl, nvidia-smi: fixed words",
     (
