@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 import drawings
+import memory_plots
 import plots
 from style import save
 
@@ -25,6 +26,7 @@ PICTURES = {
         plots.cost,
         plots.state_and_cache,
         plots.numerics,
+        memory_plots.flat_memory,
     )
 }
 
