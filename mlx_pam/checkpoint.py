@@ -132,9 +132,18 @@ def is_complete(directory: Path) -> bool:
 
 
 def find(path: Path | str) -> Path | None:
-    """The newest complete checkpoint of a run folder; incomplete ones are passed over."""
-    found = complete_checkpoints(path)
-    return found[-1] if found else None
+    """The newest complete checkpoint of a run folder; incomplete ones are passed over.
+
+    A run at work may save the next one and remove this one while it is looked at: if the newest is
+    not there any more, the folder is listed anew.
+    """
+    folders, newest = None, None
+    while (listed := step_folders(path)) != folders:
+        folders = listed
+        newest = next((folder for folder in reversed(folders) if is_complete(folder)), None)
+        if folders and newest == folders[-1]:
+            break
+    return newest
 
 
 def best(run: Path | str) -> Validation | None:

@@ -231,6 +231,24 @@ def test_numbers_that_are_not_finite_are_neither_saved_nor_loaded(tmp_path, name
         assert checkpoint.load(path).config == CONFIG  # who only reads the weights may have them
 
 
+def test_a_checkpoint_that_is_replaced_while_it_is_looked_at_gives_way_to_the_next(
+    tmp_path, monkeypatch
+):
+    for step in (5, 6):
+        save(tmp_path, step)
+    checkpoint.record_best(tmp_path, checkpoint.Validation(5, 3.0))
+    is_complete = checkpoint.is_complete
+
+    def after_the_run_went_on(folder):
+        if folder.name == "step-00000006" and folder.exists():
+            save(tmp_path, 7)
+            shutil.rmtree(folder)
+        return is_complete(folder)
+
+    monkeypatch.setattr(checkpoint, "is_complete", after_the_run_went_on)
+    assert checkpoint.find(tmp_path) == tmp_path / "step-00000007"
+
+
 def test_the_best_checkpoint_is_kept_and_has_a_name(tmp_path):
     for step in range(1, 7):
         save(tmp_path, step)
