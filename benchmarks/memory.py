@@ -9,14 +9,13 @@ from pathlib import Path
 
 from mlx_pam import host_memory
 
-STATUS = host_memory.STATUS
 peak_bytes = host_memory.peak_bytes
 """The most that the process has held since it began, or since `forget_peak`."""
 
 
 def resident_bytes() -> int | None:
     """What the process holds now; None where the system does not say."""
-    return _status("VmRSS")
+    return host_memory.status("VmRSS")
 
 
 def forget_peak() -> None:
@@ -30,10 +29,3 @@ def give_back() -> None:
     if platform.system() == "Linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _status(field: str) -> int | None:
-    if not STATUS.exists():
-        return None
-    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
-    return int(lines[field].split()[0]) * 1024 if field in lines else None

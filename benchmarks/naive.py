@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlx_pam.config import PAMConfig, Recipe, require
-from mlx_pam.parameters import is_decayed, parameter_table
+from mlx_pam.torch.learner import adamw
 
 EPS = 1e-8
 
@@ -187,20 +187,7 @@ class NaiveLearner:
 
     def __init__(self, model: NaivePAM, recipe: Recipe):
         self.model, self._clip_norm = model, recipe.clip_norm
-        table = parameter_table(model.config)
-        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-        for name, parameter in model.named_parameters():
-            groups[recipe.decay == "all" or is_decayed(table[name])].append(parameter)
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": groups[True], "weight_decay": recipe.weight_decay},
-                {"params": groups[False], "weight_decay": 0.0},
-            ],
-            lr=recipe.peak_lr,
-            betas=recipe.betas,
-            eps=recipe.adam_eps,
-            fused=True,
-        )
+        self._optimizer = adamw(model, recipe)
 
     def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
         ids = torch.from_numpy(batch).to(self.model.head.weight.device, torch.long)

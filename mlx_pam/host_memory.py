@@ -28,12 +28,19 @@ def total_bytes() -> int:
 
 def peak_bytes() -> int:
     """The most that this process has held so far."""
-    with contextlib.suppress(OSError):  # Linux; ru_maxrss there begins with the parent's
-        lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
-        if "VmHWM" in lines:
-            return int(lines["VmHWM"].split()[0]) * 1024
+    peak = status("VmHWM")
+    if peak is not None:  # Linux, where ru_maxrss begins with the parent's
+        return peak
     unit = 1 if platform.system() == "Darwin" else 1024  # ru_maxrss: bytes there, else KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def status(field: str) -> int | None:
+    """Bytes of a field that Linux keeps of this process; None where the system does not say."""
+    if not STATUS.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+    return int(lines[field].split()[0]) * 1024 if field in lines else None
 
 
 def _container_limits() -> Iterator[int]:

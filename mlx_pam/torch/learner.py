@@ -18,6 +18,24 @@ from mlx_pam.torch.ops.fusing import can_compile
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
 
 
+def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """The recipe's AdamW over a model that has a `config` and the names of `parameter_table`."""
+    table = parameter_table(model.config)
+    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, parameter in model.named_parameters():
+        groups[recipe.decay == "all" or is_decayed(table[name])].append(parameter)
+    return torch.optim.AdamW(
+        [
+            {"params": groups[True], "weight_decay": recipe.weight_decay},
+            {"params": groups[False], "weight_decay": 0.0},
+        ],
+        lr=recipe.peak_lr,
+        betas=recipe.betas,
+        eps=recipe.adam_eps,
+        fused=True,
+    )
+
+
 class Learner:
     """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
 
@@ -29,20 +47,7 @@ class Learner:
         self._recompute = recompute
         self._device = next(model.parameters()).device
         self._dtype = DTYPES[dtype]
-        table = parameter_table(model.config)
-        groups = {True: [], False: []}
-        for name, parameter in model.named_parameters():
-            groups[recipe.decay == "all" or is_decayed(table[name])].append(parameter)
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": groups[True], "weight_decay": recipe.weight_decay},
-                {"params": groups[False], "weight_decay": 0.0},
-            ],
-            lr=recipe.peak_lr,
-            betas=recipe.betas,
-            eps=recipe.adam_eps,
-            fused=True,
-        )
+        self._optimizer = adamw(model, recipe)
         self._phases: dict[int, Tensor] = {}
         self._targets = 0  # in the accumulated gradient
         if can_compile(self._device.type):
