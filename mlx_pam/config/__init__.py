@@ -19,8 +19,9 @@ from mlx_pam.config.model import (
     model_config,
 )
 from mlx_pam.config.presets import PRESETS, Family, Scale
+from mlx_pam.config.recipe import RECIPES, TUNED_PEAK_LR, Recipe
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
-from mlx_pam.config.training import RECIPES, TUNED_PEAK_LR, Recipe, TrainConfig
+from mlx_pam.config.training import TrainConfig
 from mlx_pam.config.variants import VARIANTS, Change, VariantName, variant
 
 __all__ = [
