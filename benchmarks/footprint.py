@@ -19,7 +19,7 @@ import numpy as np
 from mlx_pam import footprint
 from mlx_pam.backend import get_backend
 from mlx_pam.benchmarks import machine, memory, rows
-from mlx_pam.config import RECIPES, TrainConfig
+from mlx_pam.config import TrainConfig, recipe_for
 
 POINTS: list[dict[str, Any]] = [
     {"backend": backend, "seq_len": 256} | settings
@@ -65,7 +65,7 @@ def point(settings: dict[str, Any]) -> dict[str, Any]:
     """The peak of one training step in this process, once everything is compiled."""
     config = TrainConfig(**settings)
     backend, model = get_backend(config.backend), config.model_config()
-    recipe = RECIPES["tuned"][config.scale]
+    recipe = recipe_for("tuned", config.model, config.scale)
     learner = backend.Learner(
         backend.build(model), recipe, config.dtype, config.gradient_checkpointing
     )

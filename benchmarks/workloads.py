@@ -14,7 +14,7 @@ import numpy as np
 from mlx_pam.benchmarks import flops
 from mlx_pam.benchmarks.forms import Operator
 from mlx_pam.benchmarks.libraries import Facts, Library, Unavailable
-from mlx_pam.config import PRESETS, RECIPES, ModelConfig, PAMConfig
+from mlx_pam.config import PRESETS, ModelConfig, PAMConfig, recipe_for
 from mlx_pam.decoder_state import state_shapes
 from mlx_pam.parameters import initial_weights, parameter_count
 
@@ -59,7 +59,7 @@ class Training(Library):
     ) -> None:
         super().__init__(backend)
         config = preset("pam" if model == "naive" else model, scale)
-        weights, recipe = initial_weights(config), RECIPES["tuned"][scale]
+        weights, recipe = initial_weights(config), recipe_for("tuned", "pam", scale)
         if model == "naive":
             from mlx_pam.benchmarks.naive import NaiveLearner, NaivePAM
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mlx_pam.config import RECIPES, require, require_choice, require_count
+from mlx_pam.config import recipe_for, require, require_choice, require_count
 from mlx_pam.data.batches import validation_batches
 from mlx_pam.errors import DataError
 
@@ -128,7 +128,7 @@ def evaluate(
     tokens = corpus.split(split)
     if len(tokens) < 2:
         raise DataError(f"the {split} split of {corpus.name} must hold 2 tokens, got {len(tokens)}")
-    any_recipe = RECIPES["tuned"]["5m"]  # nothing is updated
+    any_recipe = recipe_for("tuned", "pam", "5m")  # nothing is updated
     learner = model.backend.Learner(model.model, any_recipe, dtype)
     size = corpus.bytes[split]
     count = len(tokens) - 1

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from mlx_pam.config import RECIPES, PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig, recipe_for
 
 SIZES = {"dim": 12, "num_layers": 3, "num_heads": 3, "head_dim": 8, "vocab_size": 60}
 CONFIGS = {
@@ -18,7 +18,7 @@ CONFIGS = {
     "sam": SAMConfig(**SIZES),
     "transformer": TransformerConfig(**SIZES),
 }
-RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], clip_norm=0.5)
+RECIPE = dataclasses.replace(recipe_for("tuned", "pam", "5m"), clip_norm=0.5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -44,12 +44,12 @@ MEASURE = """
 import sys
 import numpy as np
 from mlx_pam.backend import get_backend
-from mlx_pam.config import RECIPES, PAMConfig
+from mlx_pam.config import recipe_for, PAMConfig
 
 backend = get_backend(sys.argv[1])
 config = PAMConfig(dim=48, num_layers=12, num_heads=4, head_dim=16, vocab_size=256)
 batch = np.random.default_rng(0).integers(256, size=(4, 257)).astype(np.int32)
-recipe = RECIPES["tuned"]["5m"]
+recipe = recipe_for("tuned", "pam", "5m")
 backend.Learner(backend.build(config), recipe, "float32").gradient(batch[:1, :33], 32)
 peaks = [backend.peak_memory()]
 for recompute in (True, False):  # the larger one last: a peak does not come down

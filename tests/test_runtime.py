@@ -9,7 +9,7 @@ import oracle
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import RECIPES, PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig, recipe_for
 from mlx_pam.decoder_state import ROOM_STEP, state_shapes
 from mlx_pam.errors import CheckpointError
 from mlx_pam.parameters import initial_weights, is_decayed, parameter_table
@@ -18,7 +18,7 @@ SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size"
 PAM = PAMConfig(**SIZES)
 FAMILIES = {"pam": PAM, "sam": SAMConfig(**SIZES), "transformer": TransformerConfig(**SIZES)}
 every_family = pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
-RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], clip_norm=0.5, weight_decay=0.1)
+RECIPE = dataclasses.replace(recipe_for("tuned", "pam", "5m"), clip_norm=0.5, weight_decay=0.1)
 
 
 def windows(seed: int, rows: int = 4, time: int = 33) -> np.ndarray:

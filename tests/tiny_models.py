@@ -8,7 +8,7 @@ import numpy as np
 
 from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
-from mlx_pam.config import RECIPES, ModelConfig, PAMConfig, TransformerConfig
+from mlx_pam.config import ModelConfig, PAMConfig, TransformerConfig, recipe_for
 from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.parameters import initial_weights
@@ -26,7 +26,7 @@ def random_checkpoint(folder: Path, config: ModelConfig = TINY) -> Path:
 def overfitted(text: str, steps: int) -> LanguageModel:
     """A model that has been trained on one text until it knows it by heart."""
     backend = get_backend()
-    learner = backend.Learner(backend.build(TINY), RECIPES["tuned"]["5m"], "float32")
+    learner = backend.Learner(backend.build(TINY), recipe_for("tuned", "pam", "5m"), "float32")
     batch = np.array([[gpt2().end_of_text, *gpt2().encode(text)]], np.int32)
     for _ in range(steps):
         learner.gradient(batch, batch.size - 1)

@@ -22,7 +22,7 @@ from small_run import run
 
 from mlx_pam import processes
 from mlx_pam.backend import get_backend
-from mlx_pam.config import RECIPES, PAMConfig, SAMConfig, TransformerConfig
+from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig, recipe_for
 from mlx_pam.errors import MlxPamError
 from mlx_pam.training.metrics import to_json
 from mlx_pam.training.trainer import Trainer
@@ -30,7 +30,7 @@ from mlx_pam.training.trainer import Trainer
 SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 61}
 FAMILIES = {"pam": PAMConfig(**SIZES), "sam": SAMConfig(**SIZES)}
 FAMILIES["transformer"] = TransformerConfig(**SIZES)
-RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], clip_norm=0.5)
+RECIPE = dataclasses.replace(recipe_for("tuned", "pam", "5m"), clip_norm=0.5)
 SECOND = processes.rank() == 1
 LEARNERS = {"mlx": "mlx_pam.learner", "torch": "mlx_pam.torch.learner"}
 

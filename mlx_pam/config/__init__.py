@@ -19,7 +19,7 @@ from mlx_pam.config.model import (
     model_config,
 )
 from mlx_pam.config.presets import PRESETS, Family, Scale
-from mlx_pam.config.recipe import RECIPES, TUNED_PEAK_LR, Recipe
+from mlx_pam.config.recipe import RECIPES, Recipe, recipe_for
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 from mlx_pam.config.training import TrainConfig
 from mlx_pam.config.variants import VARIANTS, Change, VariantName, variant
@@ -31,7 +31,6 @@ __all__ = [
     "GPT2_VOCABULARY",
     "PRESETS",
     "RECIPES",
-    "TUNED_PEAK_LR",
     "VARIANTS",
     "Change",
     "Family",
@@ -48,6 +47,7 @@ __all__ = [
     "VariantName",
     "from_settings",
     "model_config",
+    "recipe_for",
     "require",
     "require_choice",
     "require_count",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Literal
 
-from mlx_pam.config.presets import Scale
+from mlx_pam.config.presets import Family, Scale
+from mlx_pam.config.rates import packaged_rate, rate_from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +17,8 @@ class Recipe:
     name: str
     peak_lr: float
     """Learning rate at the end of the warm-up."""
+    lr_origin: str
+    """Where `peak_lr` comes from, in a few words."""
     warmup_steps: int
     """Steps over which the learning rate rises from zero."""
     min_lr_ratio: float
@@ -30,24 +34,18 @@ class Recipe:
     """Passes over the training split when no number of steps is given."""
 
 
-# 5m by search (benchmarks/results/lr_search.jsonl): 4e-3 to 1.6e-2 lie within 0.04 nats, and a long
-# run wants the lowest. The others fall with the width; they are not searched yet.
-TUNED_PEAK_LR: dict[Scale, float] = {
-    "300k": 4e-3,
-    "1m": 3e-3,
-    "3m": 2.5e-3,
-    "5m": 4e-3,
-    "10m": 3e-3,
-    "25m": 2e-3,
-    "50m": 1.5e-3,
-    "100m": 1e-3,
-}
+RECIPES = ("tuned", "canonical")
 
 
-def _tuned(scale: Scale) -> Recipe:
+def recipe_for(name: str, family: Family, scale: Scale, rates: Path | None = None) -> Recipe:
+    """The recipe of this name for a model; a file of rates stands in for the package's own."""
+    if name == "canonical":
+        return _CANONICAL
+    rate = rate_from(rates, family, scale) if rates else packaged_rate(family, scale)
     return Recipe(
         name="tuned",
-        peak_lr=TUNED_PEAK_LR[scale],
+        peak_lr=rate.value,
+        lr_origin=rate.origin,
         warmup_steps=200,
         min_lr_ratio=0.1,
         weight_decay=0.1,
@@ -59,9 +57,10 @@ def _tuned(scale: Scale) -> Recipe:
     )
 
 
-_CANONICAL = Recipe(  # Table 2 of the paper; batch 8 and length 512 are the defaults below
+_CANONICAL = Recipe(  # Table 2 of the paper; batch 8 and length 512 are `TrainConfig`'s defaults
     name="canonical",
     peak_lr=3e-5,
+    lr_origin="the paper's",
     warmup_steps=500,
     min_lr_ratio=0.0,
     weight_decay=0.01,
@@ -71,8 +70,3 @@ _CANONICAL = Recipe(  # Table 2 of the paper; batch 8 and length 512 are the def
     clip_norm=1.0,
     epochs=10,
 )
-
-RECIPES: dict[str, dict[Scale, Recipe]] = {
-    "tuned": {scale: _tuned(scale) for scale in get_args(Scale)},
-    "canonical": dict.fromkeys(get_args(Scale), _CANONICAL),
-}

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from mlx_pam.config.mixture import shares
 from mlx_pam.config.model import GPT2_END_OF_TEXT, MemoryConfig, ModelConfig
 from mlx_pam.config.presets import PRESETS, Family, Scale
-from mlx_pam.config.recipe import RECIPES, Recipe
+from mlx_pam.config.recipe import RECIPES, Recipe, recipe_for
 from mlx_pam.config.rules import (
     require,
     require_below,
@@ -63,7 +63,9 @@ class TrainConfig:
     memory_limit: float | None = None
     """GB that a process may take, by default the machine's; a run that needs more is refused."""
     recipe: Literal["tuned", "canonical"] = "tuned"
-    """tuned: AdamW (0.9, 0.95), a learning rate for each scale; canonical: the paper's."""
+    """tuned: AdamW (0.9, 0.95), a rate for each model and scale; canonical: the paper's."""
+    rates: Path | None = None
+    """File of peak learning rates that `mlx_pam sweep --search` wrote, in place of tuned's own."""
     lr: float | None = None
     """Peak learning rate; by default the recipe's."""
     weight_decay: float | None = None
@@ -124,7 +126,10 @@ class TrainConfig:
             rule = f"head with variant {self.variant}, which sets it"
             require(free, "protect", rule, self.protect)
             self.model_config()
-        require_choice("recipe", self.recipe, tuple(RECIPES))
+        require_choice("recipe", self.recipe, RECIPES)
+        tabled = self.recipe == "tuned" or self.rates is None
+        rule = f"absent with recipe {self.recipe}, which has one rate"
+        require(tabled, "rates", rule, str(self.rates))
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
         require_choice("parallel", self.parallel, ("ddp", "fsdp"))
         require_choice("dtype", self.dtype, ("float32", "bfloat16"))
@@ -188,13 +193,16 @@ class TrainConfig:
         """Updates of the whole schedule: `steps`, or as many as the recipe's epochs need."""
         if self.steps is not None:
             return self.steps
-        epochs = RECIPES[self.recipe][self.scale].epochs
+        epochs = recipe_for(self.recipe, self.model, self.scale).epochs
         return -(-epochs * windows_per_epoch // self.windows_per_step)
 
     def resolved_recipe(self, steps: int) -> Recipe:
         """The recipe of a run of so many steps, with this configuration's own values in it."""
-        recipe = RECIPES[self.recipe][self.scale]
+        rates = self.rates if self.lr is None else None
+        recipe = recipe_for(self.recipe, self.model, self.scale, rates)
         settings: dict[str, Any] = {"warmup_steps": min(recipe.warmup_steps, steps // 10)}
+        if self.lr is not None:
+            settings["lr_origin"] = "--lr"
         own = {
             "peak_lr": self.lr,
             "weight_decay": self.weight_decay,
@@ -206,7 +214,8 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The record that `training.json` and the log hold."""
-        return dataclasses.asdict(self) | {"out": str(self.run_folder)}
+        paths = {"out": str(self.run_folder), "rates": self.rates and str(self.rates)}
+        return dataclasses.asdict(self) | paths
 
     def command_line(self, **changes: Any) -> str:
         """The command that starts this run, with the changes given."""

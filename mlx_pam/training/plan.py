@@ -95,8 +95,9 @@ class Plan:
             "data": "\n         ".join(data),
             "steps": f"{self.steps:,}{epochs} of {c.tokens_per_step:,} tokens: "
             f"{c.accumulate} x {c.batch_size} windows of {c.seq_len}",
-            "recipe": f"{r.name}: peak learning rate {r.peak_lr:g}, warm-up {r.warmup_steps}, "
-            f"weight decay {r.weight_decay:g} on {r.decay}, clip {r.clip_norm:g}, {c.dtype}",
+            "recipe": f"{r.name}: peak learning rate {r.peak_lr:g} ({r.lr_origin}), "
+            f"warm-up {r.warmup_steps}, weight decay {r.weight_decay:g} on {r.decay}, "
+            f"clip {r.clip_norm:g}, {c.dtype}",
             "disk": f"checkpoints of {decimal(self.checkpoint_bytes)}, {c.keep} kept"
             f"{', the best' if c.eval_every else ''} and one being written: "
             f"{decimal(self.disk_bytes)} in {c.run_folder} ({decimal(free)} free)",

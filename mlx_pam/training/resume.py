@@ -17,8 +17,8 @@ from mlx_pam.training.plan import Plan
 from mlx_pam.training.trainer import COUNTERS
 
 SCHEDULE = (
-    "steps", "batch_size", "accumulate", "recipe", "lr", "weight_decay", "warmup_steps",
-    "clip_norm", "dtype", "backend", "on_nonfinite", "max_skips",
+    "steps", "batch_size", "accumulate", "recipe", "rates", "lr", "weight_decay",
+    "warmup_steps", "clip_norm", "dtype", "backend", "on_nonfinite", "max_skips",
 )  # fmt: skip
 """Settings that may change on resume; the run then goes on, though not as it would have."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from mlx_pam.backend import get_backend
 from mlx_pam.benchmarks import flops
-from mlx_pam.config import RECIPES, PAMConfig, TransformerConfig
+from mlx_pam.config import PAMConfig, TransformerConfig, recipe_for
 from mlx_pam.parameters import initial_weights
 
 torch = pytest.importorskip("torch")
@@ -62,7 +62,7 @@ def test_transformer() -> None:
 def test_a_training_step_takes_three_times_the_forward_pass(config) -> None:
     backend = get_backend("torch")
     model = backend.build(config)
-    learner = backend.Learner(model, RECIPES["tuned"]["5m"], "float32")
+    learner = backend.Learner(model, recipe_for("tuned", "pam", "5m"), "float32")
     step = counted(lambda batch: learner.gradient(batch, SEQ_LEN))
     assert step == pytest.approx(3 * counted(forward(model)), rel=0.05)
 

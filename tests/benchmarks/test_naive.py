@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlx_pam.backend import get_backend
-from mlx_pam.config import RECIPES, PAMConfig
+from mlx_pam.config import PAMConfig, recipe_for
 from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import initial_weights
 
@@ -17,7 +17,7 @@ naive = pytest.importorskip("mlx_pam.benchmarks.naive")
 CONFIG = PAMConfig(dim=12, num_layers=2, num_heads=2, head_dim=8, vocab_size=97, alpha_pam_init=1.0)
 BATCH = np.random.default_rng(1).integers(0, 97, (2, 76), np.int32)
 TOKENS = BATCH[:, 1:].size
-RECIPE = RECIPES["tuned"]["5m"]
+RECIPE = recipe_for("tuned", "pam", "5m")
 
 
 def learners():

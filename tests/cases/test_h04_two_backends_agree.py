@@ -10,7 +10,7 @@ from small_run import eager, run
 from tiny_models import TINY, TINY_TRANSFORMER, random_checkpoint
 
 from mlx_pam import generate, load
-from mlx_pam.config import RECIPES, SAMConfig
+from mlx_pam.config import SAMConfig, recipe_for
 from mlx_pam.training.metrics import read_log
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +43,7 @@ def test_logits_and_fifty_greedy_tokens_agree(models):
 def test_loss_and_gradient_norm_agree(models):
     losses, norms = [], []
     for model in models:
-        learner = model.backend.Learner(model.model, RECIPES["tuned"]["5m"], "float32")
+        learner = model.backend.Learner(model.model, recipe_for("tuned", "pam", "5m"), "float32")
         losses.append(learner.gradient(BATCH, 256) / 256)
         norms.append(learner.gradient_norm())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -11,7 +11,7 @@ from small_run import TINY, TINY_TRANSFORMER, eager, run
 
 from mlx_pam import checkpoint
 from mlx_pam.cli import main
-from mlx_pam.config import PRESETS, RECIPES
+from mlx_pam.config import PRESETS, recipe_for
 from mlx_pam.parameters import initial_weights, parameter_table
 
 PRINTED = re.compile(r"([\d,]+) parameters")
@@ -71,7 +71,7 @@ def test_decay_reaches_no_bias_norm_gate_or_scale(backend, config):
     batch = np.arange(2 * 9, dtype=np.int32).reshape(2, 9)
     moved = []
     for weight_decay in (0.0, 0.5):
-        recipe = dataclasses.replace(RECIPES["tuned"]["5m"], weight_decay=weight_decay)
+        recipe = dataclasses.replace(recipe_for("tuned", "pam", "5m"), weight_decay=weight_decay)
         learner = backend.Learner(backend.build(config, seed=3), recipe, "float32")
         with eager():
             learner.gradient(batch, 16)

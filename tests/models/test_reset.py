@@ -10,7 +10,7 @@ import pytest
 from live_model import logits, numpy, tensor
 
 from mlx_pam import checkpoint
-from mlx_pam.config import RECIPES, ModelConfig, PAMConfig, SAMConfig
+from mlx_pam.config import ModelConfig, PAMConfig, SAMConfig, recipe_for
 from mlx_pam.errors import ConfigError
 from mlx_pam.ops.retrieval import FORMS
 from mlx_pam.parameters import initial_weights
@@ -75,7 +75,9 @@ def test_carried_state_is_forgotten_at_the_token(backend, config):
 def test_a_window_of_several_documents_is_trained_as_each_of_them_alone(backend, config):
     documents = [np.insert(texts(1, n, seed=n)[0], 0, RESET) for n in (5, 40, 1, 70)]
     window = np.concatenate([*documents, [RESET]]).astype(np.int32)[None]
-    learner = backend.Learner(backend.build(config, seed=2), RECIPES["tuned"]["5m"], "float32")
+    learner = backend.Learner(
+        backend.build(config, seed=2), recipe_for("tuned", "pam", "5m"), "float32"
+    )
     total = window.size - 1
     loss = learner.gradient(window, total)
     norm = learner.gradient_norm()

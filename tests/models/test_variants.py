@@ -15,12 +15,12 @@ from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
 from mlx_pam.config import (
     PRESETS,
-    RECIPES,
     VARIANTS,
     MemoryConfig,
     PAMConfig,
     SAMConfig,
     TransformerConfig,
+    recipe_for,
     variant,
 )
 from mlx_pam.decoder_state import state_shapes
@@ -156,15 +156,15 @@ def test_learners_take_the_oracles_loss_recomputed_and_in_bfloat16_too(backend, 
     exact = oracle.model_logits(config, initial_weights(config, 3), batch[:, :-1])
     exact = exact - np.log(np.exp(exact).sum(axis=-1, keepdims=True))
     expected = -np.take_along_axis(exact, batch[:, 1:, None], axis=-1).sum()
-    learner = backend.Learner(model, RECIPES["tuned"]["5m"], "float32")
+    learner = backend.Learner(model, recipe_for("tuned", "pam", "5m"), "float32")
     assert learner.gradient(batch, 66) == pytest.approx(expected, rel=1e-5)
     norm = learner.gradient_norm()
     learner.discard()
-    again = backend.Learner(model, RECIPES["tuned"]["5m"], "float32", recompute=True)
+    again = backend.Learner(model, recipe_for("tuned", "pam", "5m"), "float32", recompute=True)
     again.gradient(batch, 66)
     assert again.gradient_norm() == pytest.approx(norm, rel=1e-5)
     again.discard()
-    rough = backend.Learner(model, RECIPES["tuned"]["5m"], "bfloat16")
+    rough = backend.Learner(model, recipe_for("tuned", "pam", "5m"), "bfloat16")
     assert rough.gradient(batch, 66) == pytest.approx(expected, rel=0.02)
 
 

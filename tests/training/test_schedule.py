@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_pam.config import RECIPES, Recipe, TrainConfig
+from mlx_pam.config import Recipe, TrainConfig, recipe_for
 from mlx_pam.training.schedule import learning_rate
 
-RECIPE = dataclasses.replace(RECIPES["tuned"]["5m"], peak_lr=2.0, warmup_steps=10, min_lr_ratio=0.1)
+RECIPE = dataclasses.replace(
+    recipe_for("tuned", "pam", "5m"), peak_lr=2.0, warmup_steps=10, min_lr_ratio=0.1
+)
 
 
 def rates(steps: int, recipe: Recipe = RECIPE) -> list[float]:
