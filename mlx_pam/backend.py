@@ -32,6 +32,14 @@ class Learner(Protocol):
     def gradient_norm(self) -> float:
         """Global norm of the accumulated gradient, before clipping."""
 
+    def diagnostics(self, windows: np.ndarray) -> dict[str, float]:
+        """What explains the accumulated gradient, block by block; nothing is changed by it.
+
+        `layers.{i}.{statistic}` of `models.diagnostics.activations`, on windows `[B, T+1]`, and
+        norms before clipping, `layers.{i}.grad_norm`, `embedding.grad_norm`, `head.grad_norm`,
+        whose squares add up to that of `gradient_norm`.
+        """
+
     def update(self, lr: float, norm: float | None = None) -> None:
         """Clip, take one AdamW step, and clear the accumulated gradient.
 

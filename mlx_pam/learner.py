@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import mlx.core as mx
 import mlx.optimizers as optim
@@ -13,9 +14,10 @@ from mlx_pam import distributed
 from mlx_pam.arrays import DTYPES, named_weights, set_weights
 from mlx_pam.config import Recipe
 from mlx_pam.models import Model
+from mlx_pam.models.diagnostics import activations
 from mlx_pam.ops.compiling import can_compile
 from mlx_pam.ops.loss import summed_loss, token_losses
-from mlx_pam.parameters import is_decayed, parameter_table
+from mlx_pam.parameters import block_of, is_decayed, parameter_table
 
 
 class Learner:
@@ -56,13 +58,19 @@ class Learner:
         optimizer.init(self.model.trainable_parameters())
         return optimizer
 
-    def _hidden(self, parameters, ids: mx.array, phases: mx.array) -> tuple[mx.array, mx.array]:
-        """What the head reads, as rows `[BT, E]`, and its table, in the type of the arithmetic."""
+    @contextlib.contextmanager
+    def _working(self, parameters) -> Iterator[None]:
+        """Inside, the model holds these parameters, in the type of the arithmetic."""
         kept = self.model.trainable_parameters()
         self.model.update(tree_map(lambda p: p.astype(self.dtype), parameters))
-        hidden, _ = self.model.hidden(ids, phases, recompute=self._recompute)
-        x, table = self.model.embedding.head(hidden)
+        yield
         self.model.update(kept)  # so that the model never holds the placeholders of a trace
+
+    def _hidden(self, parameters, ids: mx.array, phases: mx.array) -> tuple[mx.array, mx.array]:
+        """What the head reads, as rows `[BT, E]`, and its table, in the type of the arithmetic."""
+        with self._working(parameters):
+            hidden, _ = self.model.hidden(ids, phases, recompute=self._recompute)
+            x, table = self.model.embedding.head(hidden)
         return x.reshape(-1, x.shape[-1]), table
 
     def _loss(self, parameters, batch: mx.array, phases: mx.array, scale: mx.array) -> mx.array:
@@ -102,6 +110,18 @@ class Learner:
     def gradient_norm(self) -> float:
         square = tree_reduce(lambda total, g: total + g.square().sum(), self._accumulated, 0.0)
         return mx.sqrt(square).item()
+
+    def diagnostics(self, windows: np.ndarray) -> dict[str, float]:
+        squares: dict[str, mx.array] = {}
+        for name, gradient in tree_flatten(self._accumulated):
+            block = block_of(name)
+            squares[block] = squares.get(block, 0.0) + gradient.square().sum()
+        found = {f"{block}.grad_norm": mx.sqrt(square) for block, square in squares.items()}
+        ids, phases = mx.array(windows[:, :-1]), self._phases_of(windows.shape[1] - 1)
+        with self._working(self.model.trainable_parameters()):
+            found |= activations(self.model, ids, phases)
+        mx.eval(found)
+        return {name: value.item() for name, value in found.items()}
 
     def update(self, lr: float, norm: float | None = None) -> None:
         self._optimizer.learning_rate = lr

@@ -141,6 +141,12 @@ def _stream(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
+def block_of(name: str) -> str:
+    """Which part of the network an array is of: `embedding`, `layers.3`, `head`, with its norms."""
+    first, *rest = name.split(".")
+    return f"{first}.{rest[0]}" if first == "layers" else first.removesuffix("_norm")
+
+
 def is_decayed(parameter: Parameter) -> bool:
     """Whether weight decay on matrices reaches it: no norm, bias, gate or residual scale."""
     return parameter.kind in ("matrix", "embedding")

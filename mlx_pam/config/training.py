@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mlx_pam.config.mixture import shares
-from mlx_pam.config.model import GPT2_END_OF_TEXT, MemoryConfig, ModelConfig
+from mlx_pam.config.model import MemoryConfig, ModelConfig
 from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.recipe import RECIPES, Recipe, recipe_for
 from mlx_pam.config.rules import (
@@ -21,6 +21,7 @@ from mlx_pam.config.rules import (
     require_range,
 )
 from mlx_pam.config.variants import VARIANTS, VariantName, variant
+from mlx_pam.config.vocabulary import VOCABULARIES
 
 Tracker = Literal["wandb", "tensorboard", "trackio"]
 
@@ -42,6 +43,8 @@ class TrainConfig:
     """Make the memory of pam and sam forget, at each end-of-text token, all that came before."""
     data: str = "sample"
     """sample, wikitext-103 or -2, hf:OWNER/NAME[:CONFIG], file, folder, or mixture: A*0.3,B*0.7."""
+    tokenizer: str = "gpt2"
+    """gpt2 (50,257 tokens), or bytes: UTF-8 as it is, 257 tokens."""
     stream: bool = False
     """Read the data as it is needed, from hub or files, and store none of it; needs --steps."""
     stream_buffer: int = 4096
@@ -49,7 +52,7 @@ class TrainConfig:
     stream_validation: int = 200
     """With --stream: documents that are held out for validation."""
     out: Path | None = None
-    """Run folder; by default runs/MODEL-SCALE-DATA, or MODEL-VARIANT-SCALE-DATA."""
+    """Run folder; by default runs/MODEL-SCALE-DATA, or MODEL-VARIANT-SCALE-DATA-TOKENIZER."""
     steps: int | None = None
     """Updates in the whole schedule; by default the recipe's epochs."""
     seq_len: int = 512
@@ -92,6 +95,8 @@ class TrainConfig:
     """Text that the samples continue."""
     sample_tokens: int = 100
     """Tokens in a sample."""
+    diagnostics_every: int = 0
+    """Steps between looks into every block: sizes, open units, gates, gradient norms; 0: never."""
     track: tuple[Tracker, ...] = ()
     """Tracker that is told what log.jsonl is told; may be repeated."""
     keep: int = 2
@@ -114,6 +119,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         require_choice("model", self.model, get_args(Family))
         require_choice("scale", self.scale, get_args(Scale))
+        require_choice("tokenizer", self.tokenizer, tuple(VOCABULARIES))
         require_choice("protect", self.protect, ("head", "channel"))
         gated = self.model != "transformer" or self.protect == "head"
         require(gated, "protect", "head with model transformer, which has no gate", self.protect)
@@ -142,7 +148,7 @@ class TrainConfig:
         counts = ("seq_len", "batch_size", "accumulate", "keep", "sample_tokens", "max_skips")
         for name in (*counts, "stream_buffer", "stream_validation"):
             require_count(name, getattr(self, name))
-        for name in ("eval_every", "save_every", "sample_every", "seed"):
+        for name in ("eval_every", "save_every", "sample_every", "diagnostics_every", "seed"):
             require_count(name, getattr(self, name), least=0)
         require(not isinstance(self.track, str), "track", "a tuple of names", self.track)
         for name in self.track:
@@ -171,7 +177,8 @@ class TrainConfig:
             return Path(self.out)
         names = "+".join(_folder_name(share.name) for share in shares(self.data))
         model = f"{self.model}-{self.variant}" if self.variant else self.model
-        return Path("runs") / f"{model}-{self.scale}-{names[:100]}"
+        tokenizer = "" if self.tokenizer == "gpt2" else f"-{self.tokenizer}"
+        return Path("runs") / f"{model}-{self.scale}-{names[:100]}{tokenizer}"
 
     @property
     def windows_per_step(self) -> int:
@@ -182,10 +189,12 @@ class TrainConfig:
         return self.windows_per_step * self.seq_len
 
     def model_config(self) -> ModelConfig:
-        """The preset of this family and scale, with gate, resets and variant as they are wanted."""
+        """The preset of this family and scale, for this tokenizer, gate, resets and variant."""
+        vocabulary = VOCABULARIES[self.tokenizer]
         config = PRESETS[self.model][self.scale]
+        config = dataclasses.replace(config, vocab_size=vocabulary.size)
         if isinstance(config, MemoryConfig):
-            reset = GPT2_END_OF_TEXT if self.reset_at_documents else None
+            reset = vocabulary.end_of_text if self.reset_at_documents else None
             config = dataclasses.replace(config, protect=self.protect, reset_token=reset)
         return config if self.variant is None else variant(config, self.variant)
 

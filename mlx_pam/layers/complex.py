@@ -65,6 +65,11 @@ class ComplexGatedUnit(nn.Module):
         rotation = gate * (mx.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
         return self.down(cx.multiply(rotation, self.activation(up)))
 
+    def active(self, z: mx.array) -> mx.array:
+        """Where modReLU lets W_up z through, |W_up z| + b > 0: `[..., ED]`."""
+        up = self.up_gate(z)[..., 0, :, :].astype(mx.float32)
+        return cx.magnitude_and_inverse(up)[0] + self.activation.bias > 0
+
 
 class ComplexEmbedding(nn.Module):
     """A complex vector per token, and its inverse, the tied head."""

@@ -77,7 +77,7 @@ class Memory(nn.Module):
         q, k = self._normed(q), self._normed(k)
         if self.config.rotary:
             q, k = self.field.rotate(q, phases), self.field.rotate(k, phases)
-        decay, write = self._gates(x)  # [B, T, H], [B, T, H, 1 or d]
+        decay, write = self.gates(x)  # [B, T, H], [B, T, H, 1 or d]
         if resets is not None:
             decay = mx.where(resets[..., None], -mx.inf, decay)
         if mask is not None:
@@ -101,8 +101,8 @@ class Memory(nn.Module):
             return q * self.config.head_dim**-0.5
         return q * mx.expand_dims(self.query_scale, tuple(range(1, q.ndim - 2)))
 
-    def _gates(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """log gamma `[B, T, H]`, and how much of a value is written, `[B, T, H, 1 or d]`."""
+    def gates(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """log gamma `[B, T, H]`, and 1 - p, how much of a value is written, `[B, T, H, 1 or d]`."""
         heads, d = self.config.num_heads, self.config.head_dim
         numbers, magnitudes = self.field.features(x)
         if self.config.fixed_decay is None:

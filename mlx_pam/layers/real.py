@@ -57,6 +57,10 @@ class RealGatedUnit(nn.Module):
         up, gate = mx.split(self.up_gate(x), 2, axis=-1)  # [..., ED]
         return self.down(self.activation(up) * mx.sigmoid(gate))
 
+    def active(self, x: mx.array) -> mx.array:
+        """Where the ReLU lets W_up x through, W_up x + b > 0: `[..., ED]`."""
+        return self.activation(mx.split(self.up_gate(x), 2, axis=-1)[0]) > 0
+
 
 class SwiGLU(nn.Module):
     """W_down(W_up x * SiLU(W_g x)), both widening maps in one product."""

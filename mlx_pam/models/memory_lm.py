@@ -130,7 +130,7 @@ class MemoryLM(nn.Module):
         recompute: the blocks are `recomputed` in the backward pass.
         """
         z = self.embedding_norm(self.embedding(ids))
-        resets = self._resets(ids)
+        resets = self.resets(ids)
         before, after = iter(memories or ()), []
         for layer in self.layers:
             block = recomputed(layer) if recompute else layer
@@ -139,7 +139,7 @@ class MemoryLM(nn.Module):
             after.extend(state)
         return self.head_norm(self.head(z)), after
 
-    def _resets(self, ids: mx.array) -> mx.array | None:
+    def resets(self, ids: mx.array) -> mx.array | None:
         """Where a token makes the memories forget, `[B, T]`, if the model has such a token."""
         token = self.config.reset_token
         return None if token is None else ids == token

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import TypeVar
 
@@ -161,6 +161,19 @@ def shard(model: Model, device: torch.device) -> None:
     register_fsdp_forward_method(model, "hidden")
 
 
+@contextlib.contextmanager
+def made_whole(module: nn.Module) -> Iterator[None]:
+    """Inside, a model's own weights, or a block's, are whole, to be used past its forward pass."""
+    if not _is_sharded(module):
+        yield
+        return
+    module.unshard()
+    try:
+        yield
+    finally:
+        module.reshard()
+
+
 def parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
     """Weights by name, as the optimizer knows them."""
     if _is_sharded(model):
@@ -183,12 +196,12 @@ def like(x: Tensor, other: Tensor) -> Tensor:
     return distribute_tensor(x.reshape(other.shape), other.device_mesh, other.placements)
 
 
-def _is_sharded(model: nn.Module) -> bool:
+def _is_sharded(module: nn.Module) -> bool:
     if size() == 1:
         return False
     from torch.distributed.fsdp import FSDPModule
 
-    return isinstance(model, FSDPModule)
+    return isinstance(module, FSDPModule)
 
 
 def _is_shard(x: Tensor) -> bool:

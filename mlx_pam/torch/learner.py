@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from mlx_pam.config import Recipe
-from mlx_pam.parameters import is_decayed, parameter_table
+from mlx_pam.parameters import block_of, is_decayed, parameter_table
 from mlx_pam.torch import distributed
 from mlx_pam.torch.arrays import DTYPES, named_arrays, named_weights, set_weights, tensor_like
 from mlx_pam.torch.models import Model
-from mlx_pam.torch.ops.fusing import can_compile
+from mlx_pam.torch.models.diagnostics import activations
+from mlx_pam.torch.ops.fusing import as_written, can_compile
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
 
 
@@ -55,14 +56,18 @@ class Learner:
                 layer.compile(dynamic=False)
         self._hidden = distributed.spread(model)
 
-    def _rows(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """What the head reads, `[BT, E]`, its table, in the type of the arithmetic, and targets."""
-        ids = torch.from_numpy(batch).to(self._device, torch.long)
-        time = ids.shape[1] - 1
+    def _inputs(self, batch: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Windows `[B, T+1]` where the model is, and the phases of their places."""
+        time = batch.shape[1] - 1
         if time not in self._phases:
             self._phases[time] = self.model.phases(np.arange(time))
+        return torch.from_numpy(batch).to(self._device, torch.long), self._phases[time]
+
+    def _rows(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """What the head reads, `[BT, E]`, its table, in the type of the arithmetic, and targets."""
+        ids, phases = self._inputs(batch)
         with _arithmetic(self._device, self._dtype):
-            hidden, _ = self._hidden(ids[:, :-1], self._phases[time], recompute=self._recompute)
+            hidden, _ = self._hidden(ids[:, :-1], phases, recompute=self._recompute)
         x, table = self.model.embedding.head(hidden)
         x = x.reshape(-1, x.shape[-1]).to(self._dtype)
         return x, table.to(self._dtype), ids[:, 1:].reshape(-1)
@@ -77,6 +82,20 @@ class Learner:
     def gradient_norm(self) -> float:
         norms = [parameter.grad.norm() for parameter in self.model.parameters()]
         return distributed.whole(torch.stack(norms).norm()).item()
+
+    @torch.no_grad()
+    def diagnostics(self, windows: np.ndarray) -> dict[str, float]:
+        norms: dict[str, list[Tensor]] = {}
+        for name, parameter in distributed.parameters(self.model):
+            norms.setdefault(block_of(name), []).append(parameter.grad.norm())
+        found = {
+            f"{block}.grad_norm": distributed.whole(torch.stack(parts).norm())
+            for block, parts in norms.items()
+        }
+        ids, phases = self._inputs(windows)
+        with as_written(), _arithmetic(self._device, self._dtype):
+            found |= activations(self.model, ids[:, :-1], phases)
+        return dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True))
 
     def update(self, lr: float, norm: float | None = None) -> None:
         norm = torch.tensor(self.gradient_norm() if norm is None else norm, device=self._device)

@@ -117,8 +117,10 @@ class Session:
         try:
             record = self.trainer.train_step()
         except Diverged as error:
+            self._log_diagnostics()
             self.log.write("diverged", error.record)
             raise
+        self._log_diagnostics()
         if isinstance(record, SkippedStep):
             self.log.write("skipped", record)
             self.display.say(
@@ -129,6 +131,10 @@ class Session:
         self.loss = record.loss
         self.log.write("step", record)
         self.display.step(record)
+
+    def _log_diagnostics(self) -> None:
+        if self.trainer.diagnostics is not None:
+            self.log.write("diagnostics", self._at_step() | self.trainer.diagnostics)
 
     def _evaluate(self) -> None:
         losses = self._validation_losses()

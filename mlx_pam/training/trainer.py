@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mlx_pam import checkpoint
 from mlx_pam.checkpoint import Checkpoint, Validation
 from mlx_pam.errors import CheckpointError, MlxPamError, RunError
@@ -55,6 +57,8 @@ class Trainer:
         self.skipped = 0
         """Updates that were left out."""
         self.skipped_in_a_row = 0
+        self.diagnostics: dict[str, float] | None = None
+        """Of the last step, where they were due (`Learner.diagnostics`)."""
         self.evaluated = self.sampled = 0
         """The last steps at which that was done."""
         self.validation_loss: float | None = None
@@ -99,13 +103,15 @@ class Trainer:
         began = time.perf_counter()
         config = self.plan.config
         total = config.tokens_per_step
-        losses = [
-            self.learner.gradient(self.batches.next(), total) for _ in range(config.accumulate)
-        ]
+        losses = []
+        for _ in range(config.accumulate):
+            batch = self.batches.next()
+            losses.append(self.learner.gradient(batch, total))
         loss = math.fsum(losses) / total
         grad_norm = self.learner.gradient_norm()
         lr = learning_rate(self.step + 1, self.plan.steps, self.plan.recipe)
         finite = math.isfinite(loss) and math.isfinite(grad_norm)
+        began += self._diagnose(batch[:1], finite)
         if finite:
             self.learner.update(lr, grad_norm)
             self.skipped_in_a_row = 0
@@ -130,6 +136,13 @@ class Trainer:
         if record.in_a_row >= (config.max_skips if config.on_nonfinite == "skip" else 1):
             raise Diverged(record, self.saved)
         return record
+
+    def _diagnose(self, window: np.ndarray, finite: bool) -> float:
+        """Where that is due, take the diagnostics; the seconds that it took, none of training."""
+        began, every = time.perf_counter(), self.plan.config.diagnostics_every
+        due = every > 0 and ((self.step + 1) % every == 0 or not finite)
+        self.diagnostics = self.learner.diagnostics(window) if due else None
+        return time.perf_counter() - began
 
     def note_validation(self, loss: float) -> None:
         """Take up the loss of the validation split at this step."""

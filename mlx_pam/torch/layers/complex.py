@@ -65,6 +65,11 @@ class ComplexGatedUnit(nn.Module):
         rotation = gate * (torch.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
         return self.down(cx.multiply(rotation, self.activation(up)))
 
+    def active(self, z: Tensor) -> Tensor:
+        """Where modReLU lets W_up z through, |W_up z| + b > 0: `[..., ED]`."""
+        up = self.up_gate(z)[..., 0, :, :].float()
+        return cx.magnitude_and_inverse(up)[0] + self.activation.bias > 0
+
 
 class ComplexEmbedding(nn.Module):
     """A complex vector per token, and its inverse, the tied head."""

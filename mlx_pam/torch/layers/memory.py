@@ -82,7 +82,7 @@ class Memory(nn.Module):
             q, k = self.field.rotate(q, phases * scale), self.field.rotate(k, phases)
         else:
             q = q * scale
-        decay, write = self._gates(x)  # [B, T, H], [B, T, H, 1 or d]
+        decay, write = self.gates(x)  # [B, T, H], [B, T, H, 1 or d]
         if resets is not None:
             decay = torch.where(resets[..., None], -torch.inf, decay)
         if mask is not None:
@@ -101,8 +101,8 @@ class Memory(nn.Module):
             return (x * cx.magnitude_and_inverse(x)[1][..., None, :]).to(x.dtype)
         return x
 
-    def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """log gamma `[B, T, H]`, and how much of a value is written, `[B, T, H, 1 or d]`."""
+    def gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """log gamma `[B, T, H]`, and 1 - p, how much of a value is written, `[B, T, H, 1 or d]`."""
         heads, d = self.config.num_heads, self.config.head_dim
         numbers, magnitudes = self.field.features(x)
         if self.config.fixed_decay is None:

@@ -60,6 +60,10 @@ class RealGatedUnit(nn.Module):
         up, gate = self.up_gate(x).chunk(2, dim=-1)  # [..., ED]
         return self.down(self.activation(up) * torch.sigmoid(gate))
 
+    def active(self, x: Tensor) -> Tensor:
+        """Where the ReLU lets W_up x through, W_up x + b > 0: `[..., ED]`."""
+        return self.activation(self.up_gate(x).chunk(2, dim=-1)[0]) > 0
+
 
 class SwiGLU(nn.Module):
     """W_down(W_up x * SiLU(W_g x)), both widening maps in one product."""

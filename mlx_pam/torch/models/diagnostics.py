@@ -1,0 +1,88 @@
+"""A look inside a model that reads a text: for each block, four numbers that explain a run.
+
+B texts   T tokens   D width   H heads   ED hidden width; a complex array has an axis of 2 before
+its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from mlx_pam.torch import distributed
+from mlx_pam.torch.layers.attention import Position
+from mlx_pam.torch.layers.memory import Memory
+from mlx_pam.torch.layers.real import SwiGLU
+from mlx_pam.torch.models.memory_lm import Block, MemoryLM
+from mlx_pam.torch.models.transformer_lm import TransformerLM
+
+
+def activations(
+    model: MemoryLM | TransformerLM, ids: Tensor, phases: Tensor | Position
+) -> dict[str, Tensor]:
+    """Means over the tokens of texts `[B, T]`, float32, by name: `layers.{i}.{statistic}`.
+
+    rms: sqrt(mean |z|^2) over channels as well, z the residual stream after the block.
+    active: share of the hidden units that modReLU or ReLU lets through, |z| + b > 0 or z + b > 0;
+        a SwiGLU has none.
+    decay: gamma of eq. 5, over heads as well, 0 to 1; what a reset token forgets is not in it.
+    protect: p of eq. 5, over heads or channels as well, 0 to 1; without a gate there is none.
+    """
+    blocks = _memory_blocks if isinstance(model, MemoryLM) else _transformer_blocks
+    return {
+        f"layers.{i}.{name}": value
+        for i, block in enumerate(blocks(model, ids, phases))
+        for name, value in block.items()
+    }
+
+
+def _transformer_blocks(
+    model: TransformerLM, ids: Tensor, phases: Position
+) -> Iterator[dict[str, Tensor]]:
+    with distributed.made_whole(model):
+        z = model.embedding(ids)
+    for layer in model.layers:
+        with distributed.made_whole(layer):
+            z, _ = layer(z, phases)
+        yield {"rms": _rms(z)}
+
+
+def _memory_blocks(model: MemoryLM, ids: Tensor, phases: Tensor) -> Iterator[dict[str, Tensor]]:
+    with distributed.made_whole(model):
+        z, resets = model.embedding_norm(model.embedding(ids)), model.resets(ids)
+    for layer in model.layers:
+        with distributed.made_whole(layer):
+            z, block = _block(layer, z, phases, resets)
+        yield block | {"rms": _rms(z)}
+
+
+def _block(
+    layer: Block, z: Tensor, phases: Tensor, resets: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """z after a block, part by part, and what its parts tell."""
+    found = {}
+    if "unit" in layer.parts:
+        x = layer.unit_norm(z)
+        if not isinstance(layer.unit, SwiGLU):
+            found["active"] = layer.unit.active(x).float().mean()
+        z = z + layer.alpha_cgu.squeeze() * layer.unit(x)
+    if "memory" in layer.parts:
+        x = layer.memory_norm(z)
+        found |= _gates(layer.memory, x)
+        z = z + layer.alpha_pam.squeeze() * layer.memory(x, phases, resets=resets)[0]
+    if "attention" in layer.parts:
+        x = layer.attention_norm(z)
+        z = z + layer.alpha_attention.squeeze() * layer.attention(x, phases, resets=resets)[0]
+    return z, found
+
+
+def _gates(memory: Memory, x: Tensor) -> dict[str, Tensor]:
+    log_decay, write = memory.gates(x)  # [B, T, H], [B, T, H, 1 or d]
+    found = {"decay": log_decay.exp().mean()}
+    return found if memory.config.protect == "none" else found | {"protect": 1 - write.mean()}
+
+
+def _rms(z: Tensor) -> Tensor:
+    channels = z.shape[0] * z.shape[1] * z.shape[-1]
+    return (z.float().square().sum() / channels).sqrt()
