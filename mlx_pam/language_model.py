@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_pam import checkpoint
-from mlx_pam.config import ModelConfig, require
+from mlx_pam.config import VOCABULARIES, ModelConfig, require
 from mlx_pam.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -51,10 +51,17 @@ def load(path: Path | str, backend: str = "auto") -> LanguageModel:
     from mlx_pam.data.tokenizer import get_tokenizer
 
     saved = checkpoint.load(path)
-    tokenizer = get_tokenizer((saved.training or {}).get("tokenizer", "gpt2"))
+    tokenizer = get_tokenizer(_tokenizer_name(saved))
     runtime = get_backend(backend)
     model = runtime.build(saved.config, saved.weights)
     return LanguageModel(saved.config, tokenizer, runtime, model, saved.path)
+
+
+def _tokenizer_name(saved: checkpoint.Checkpoint) -> str:
+    """As `training.json` records it; a model without one has the tokenizer of its vocabulary."""
+    if saved.training is not None:
+        return saved.training.get("tokenizer", "gpt2")
+    return "bytes" if saved.config.vocab_size == VOCABULARIES["bytes"].size else "gpt2"
 
 
 def newest_run(runs: Path | str = "runs") -> Path:

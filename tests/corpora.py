@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mlx_pam.data.corpus import Corpus
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 
 GPT2 = gpt2()
 Load = Callable[..., Corpus]

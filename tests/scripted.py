@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mlx_pam.config import PRESETS
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.language_model import LanguageModel
 
 NextLogits = Callable[[tuple[int, ...]], np.ndarray]

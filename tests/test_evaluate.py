@@ -12,7 +12,7 @@ from small_run import TINY, run, write_corpus
 from mlx_pam.backend import get_backend
 from mlx_pam.cli import main
 from mlx_pam.data.corpus import Corpus, load_corpus
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import ConfigError, DataError
 from mlx_pam.evaluate import EvaluateConfig, evaluate, split_loss
 from mlx_pam.generate import generate

@@ -11,7 +11,7 @@ from scripted import saying, scripted, undecided
 import mlx_pam
 from mlx_pam import checkpoint
 from mlx_pam.config import PAMConfig
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import CheckpointError, ConfigError, MlxPamError
 from mlx_pam.generate import GenerationConfig, generate, stream
 from mlx_pam.language_model import LanguageModel, newest_run

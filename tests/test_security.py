@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlx_pam.data import tokenizer, wikitext
+from mlx_pam.data import gpt2, wikitext
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("mlx_pam", "cli", "benchmarks")
@@ -108,7 +108,7 @@ def test_bytes_on_the_disk_are_never_taken_for_objects(tmp_path, monkeypatch):
 
     text = tmp_path / "corpus.txt"
     text.write_text("river stone cloud " * 200)
-    load_corpus(str(text), tokenizer.gpt2(), tmp_path / "cache", progress=False)
+    load_corpus(str(text), gpt2.gpt2(), tmp_path / "cache", progress=False)
     (path,) = (tmp_path / "cache").glob("tokens/*/corpus.json")
     record = json.loads(path.read_bytes())
     for dtype, size in (("O", 8), ("float16", 2), ("U1", 4)):
@@ -117,14 +117,14 @@ def test_bytes_on_the_disk_are_never_taken_for_objects(tmp_path, monkeypatch):
             (path.parent / f"{split}.bin").write_bytes(b"\x01" * 16)
             counts[split] = 16 // size
         path.write_text(json.dumps(record | {"dtype": dtype, "tokens": counts}))
-        corpus = load_corpus(str(text), tokenizer.gpt2(), tmp_path / "cache", progress=False)
+        corpus = load_corpus(str(text), gpt2.gpt2(), tmp_path / "cache", progress=False)
         assert corpus.train.dtype == "uint16"
-        assert tokenizer.gpt2().decode(corpus.train).startswith("river stone")
+        assert gpt2.gpt2().decode(corpus.train).startswith("river stone")
 
 
 def test_what_is_fetched_by_a_name_of_ours_is_one_commit():
     assert re.fullmatch("[0-9a-f]{40}", wikitext.REVISION)
-    assert re.fullmatch("[0-9a-f]{64}", tokenizer.RANKS_SHA256)
+    assert re.fullmatch("[0-9a-f]{64}", gpt2.RANKS_SHA256)
 
 
 def test_the_paths_and_words_of_the_page_are_those_of_the_package():

@@ -16,7 +16,7 @@ from serving import ask, events, serving
 from tiny_models import random_checkpoint
 
 from mlx_pam import generate, load
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 
 SETTINGS = {
     "max_tokens": 12,

@@ -8,7 +8,7 @@ import pytest
 
 from mlx_pam.cli.arguments import parse
 from mlx_pam.config import PRESETS, TrainConfig, variant
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import ConfigError
 
 

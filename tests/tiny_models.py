@@ -9,7 +9,7 @@ import numpy as np
 from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
 from mlx_pam.config import ModelConfig, PAMConfig, TransformerConfig, recipe_for
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.parameters import initial_weights
 

@@ -21,8 +21,10 @@ from mlx_pam.config.model import (
 from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.recipe import RECIPES, Recipe, recipe_for
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.sweep import SweepConfig
 from mlx_pam.config.training import TrainConfig
 from mlx_pam.config.variants import VARIANTS, Change, VariantName, variant
+from mlx_pam.config.vocabulary import VOCABULARIES, Vocabulary
 
 __all__ = [
     "CONFIGS",
@@ -32,6 +34,7 @@ __all__ = [
     "PRESETS",
     "RECIPES",
     "VARIANTS",
+    "VOCABULARIES",
     "Change",
     "Family",
     "MemoryConfig",
@@ -42,9 +45,11 @@ __all__ = [
     "SAMConfig",
     "Scale",
     "Share",
+    "SweepConfig",
     "TrainConfig",
     "TransformerConfig",
     "VariantName",
+    "Vocabulary",
     "from_settings",
     "model_config",
     "recipe_for",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mlx_pam.data.files import File, plain_name, read_bytes
-from mlx_pam.data.text import byte_order_mark, decoded, plain
-from mlx_pam.data.tokenizer import pieces
+from mlx_pam.data.gpt2 import pieces
+from mlx_pam.data.text import byte_order_mark, decoded, plain, whole_characters
 from mlx_pam.errors import DataError
 
 BY_BLANK_LINE, BY_END_OF_TEXT = "by-blank-line", "by-endoftext"
@@ -123,7 +123,7 @@ class JsonLines:
         value = found[self.field]
         if value is not None and not isinstance(value, str):
             raise self._unfit(f"{_kind(value)} in that field", place)
-        return _whole_characters(plain(value or ""))
+        return whole_characters(plain(value or ""))
 
     def _unfit(self, got: str, place: int) -> DataError:
         return DataError(
@@ -172,11 +172,6 @@ def _text(file: File, raw: bytes, place: int) -> str:
     """The text of some bytes at a place of a file, without its byte order mark."""
     begin = len(byte_order_mark(file)) if place == 0 else 0
     return plain("".join(decoded(file, iter([raw[begin:]]), place + begin)))
-
-
-def _whole_characters(text: str) -> str:
-    """The text with U+FFFD for what JSON can write but UTF-8 cannot: half of a surrogate pair."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _kind(value: object) -> str:

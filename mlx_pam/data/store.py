@@ -20,7 +20,7 @@ from mlx_pam.data.progress import Progress
 from mlx_pam.data.source import Source, Split
 from mlx_pam.data.splits import NAMES
 from mlx_pam.data.tokenise import in_order
-from mlx_pam.data.tokenizer import Tokenizer, pieces
+from mlx_pam.data.tokenizer import Tokenizer
 from mlx_pam.errors import DataError
 
 FORMAT = 1
@@ -123,7 +123,7 @@ def _tokenise(
         documents = (apart.train if split == "train" else apart.held_out)(part.documents)
         what = f"tokenising {source.name}, {split}"
         with (folder / f"{split}.bin").open("wb") as file, Progress(what, part.size, progress) as p:
-            for ids, size in in_order(encode, _batches(documents)):
+            for ids, size in in_order(encode, _batches(_joined(documents, tokenizer))):
                 ids.tofile(file)
                 counts[split] += len(ids)
                 sizes[split] += size
@@ -132,11 +132,11 @@ def _tokenise(
     return {"dtype": tokenizer.dtype.name, "tokens": counts, "bytes": sizes, "note": apart.note()}
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[list[str | None]]:
+def _batches(joined: Iterable[str | None]) -> Iterator[list[str | None]]:
     """What `_joined` gives, in lists of about `BATCH` characters."""
     batch: list[str | None] = []
     length = 0
-    for piece in _joined(documents):
+    for piece in joined:
         batch.append(piece)
         length += len(piece or "")
         if length >= BATCH:
@@ -146,11 +146,11 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[str | None]]:
         yield batch
 
 
-def _joined(documents: Iterable[Document]) -> Iterator[str | None]:
+def _joined(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[str | None]:
     """Pieces of text, with None between documents; empty documents leave no trace."""
     begun = False
     for document in documents:
-        for number, piece in enumerate(pieces(document)):
+        for number, piece in enumerate(tokenizer.pieces(document)):
             if begun and number == 0:
                 yield None
             begun = True

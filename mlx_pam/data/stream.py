@@ -20,7 +20,7 @@ import numpy as np
 from mlx_pam.data.batches import random_draws
 from mlx_pam.data.documents import Passage, Reader
 from mlx_pam.data.tokenise import in_order
-from mlx_pam.data.tokenizer import Tokenizer, pieces
+from mlx_pam.data.tokenizer import Tokenizer
 from mlx_pam.errors import DataError
 
 CHUNK = 1 << 18
@@ -100,7 +100,7 @@ def digest(text: str) -> bytes:
 
 def encode_passage(passage: Passage, tokenizer: Tokenizer) -> np.ndarray:
     """Its tokens, behind an end-of-text token where a document begins."""
-    ids = [tokenizer.encode_piece(piece) for piece in pieces([passage.text])]
+    ids = [tokenizer.encode_piece(piece) for piece in tokenizer.pieces([passage.text])]
     if passage.begins:
         ids.insert(0, np.array([tokenizer.end_of_text], tokenizer.dtype))
     return np.concatenate(ids)

@@ -68,6 +68,11 @@ def plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD for what JSON can write but UTF-8 cannot: half of a surrogate pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def decoded(file: File, blocks: Iterator[bytes], offset: int) -> Iterator[str]:
     """Text of UTF-8 blocks that begin at `offset` of a file, cut anywhere."""
     decoder = codecs.getincrementaldecoder("utf-8")()

@@ -1,90 +1,53 @@
-"""GPT-2's byte-pair encoding from the rank table that the package ships, and a stream decoder."""
+"""What a tokenizer is: text to token ids and back, at once or one token at a time."""
 
 from __future__ import annotations
 
-import base64
 import codecs
-import functools
-import hashlib
-import importlib.resources
-import itertools
-import lzma
-import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import tiktoken
 
-from mlx_pam.config import require_choice
-from mlx_pam.errors import DataError
-
-RANKS_FILE = "gpt2.tiktoken.xz"
-RANKS_SHA256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
-END_OF_TEXT = {"<|endoftext|>": 50256}
-PATTERN = (  # GPT-2's pattern in tiktoken's form: same matches, possessive quantifiers
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-)
-
-PIECE = 1 << 16
-"""Characters of text, about, that are encoded at a time."""
-
-_SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # \s of PATTERN
-_SEAM = re.compile(
-    f"(?<=[^{_SPACE}])(?=[{_SPACE}])"  # white space begins
-    f"|(?<=[{_SPACE}])(?!(?<=\\r)\\n)(?=[{_SPACE}][^{_SPACE}])"  # the last of a run, CRLF whole
-)
+from mlx_pam.config import VOCABULARIES, require_choice
+from mlx_pam.data.text import whole_characters
 
 
-def pieces(blocks: Iterable[str], size: int = PIECE) -> Iterator[str]:
-    """Text in pieces that have, encoded one by one, the tokens of the whole.
-
-    A piece ends at the first place, after `size` characters, where `PATTERN` splits whatever stands
-    before and after. So a text of any length is encoded as a stream, and a run of a million spaces
-    is never followed by a letter, which would overflow the stack of tiktoken's regular expression.
-    """
-    rest = ""
-    for block in blocks:
-        rest += block
-        while seam := _SEAM.search(rest, size):
-            yield rest[: seam.start()]
-            rest = rest[seam.start() :]
-    if rest:
-        yield rest
-
-
-class Tokenizer:
+class Tokenizer(ABC):
     """Text to token ids and back. A special marker inside a text is ordinary text."""
 
-    def __init__(self, encoding: tiktoken.Encoding, fingerprint: str) -> None:
-        self._encoding = encoding
-        self.name: str = encoding.name
-        self.vocab_size: int = encoding.n_vocab
-        self.end_of_text: int = encoding.eot_token
-        self.fingerprint = fingerprint
-        """Hex digest over ranks, pattern and special tokens."""
+    name: str
+    """What a checkpoint records."""
+    vocab_size: int
+    end_of_text: int
+    """The token that stands between documents; its text is `<|endoftext|>`."""
+    fingerprint: str
+    """Hex digest over all that decides the tokens of a text."""
 
     @property
     def dtype(self) -> np.dtype:
         """The smallest type that holds every token."""
         return np.dtype("uint16" if self.vocab_size <= 1 << 16 else "uint32")
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text of any length. `decode` gives the text back."""
-        return list(
-            itertools.chain.from_iterable(map(self._encoding.encode_ordinary, pieces([text])))
-        )
+    @abstractmethod
+    def pieces(self, blocks: Iterable[str]) -> Iterator[str]:
+        """A text of any length, given in blocks, in pieces for `encode_piece`; none is empty."""
 
+    @abstractmethod
     def encode_piece(self, piece: str) -> np.ndarray:
         """The tokens of one of `pieces`; other threads run meanwhile."""
-        return self._encoding.encode_to_numpy(piece, disallowed_special=()).astype(self.dtype)
+
+    @abstractmethod
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of one token; `KeyError` where the vocabulary has no such token."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text of any length. `decode` gives the text back."""
+        pieces = self.pieces([whole_characters(text)])
+        return [token for piece in pieces for token in self.encode_piece(piece).tolist()]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some tokens; bytes that are no UTF-8 become U+FFFD."""
-        return self._encoding.decode([int(token) for token in ids], errors="replace")
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes of one token; `KeyError` where the vocabulary has no such token."""
-        return self._encoding.decode_single_token_bytes(int(token))
+        return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
 
 
 class StreamDecoder:
@@ -108,39 +71,13 @@ class StreamDecoder:
         return rest
 
 
-def read_ranks(compressed: bytes) -> dict[bytes, int]:
-    """The rank of each token, after a check that the table is OpenAI's to the byte."""
-    try:
-        table = lzma.decompress(compressed)
-    except lzma.LZMAError:
-        table = b""
-    if hashlib.sha256(table).hexdigest() != RANKS_SHA256:
-        raise DataError(f"{RANKS_FILE} of the installed package is damaged: reinstall mlx_pam")
-    return {
-        base64.b64decode(token): int(rank) for token, rank in map(bytes.split, table.splitlines())
-    }
-
-
-@functools.cache
-def gpt2() -> Tokenizer:
-    """GPT-2's tokenizer: 50,257 tokens, the last of them end-of-text."""
-    resource = importlib.resources.files("mlx_pam.data") / RANKS_FILE
-    ranks = read_ranks(resource.read_bytes())
-    encoding = tiktoken.Encoding(
-        "gpt2",
-        pat_str=PATTERN,
-        mergeable_ranks=ranks,
-        special_tokens=END_OF_TEXT,
-        explicit_n_vocab=len(ranks) + len(END_OF_TEXT),
-    )
-    settings = f"{RANKS_SHA256} {PATTERN} {END_OF_TEXT}"
-    return Tokenizer(encoding, hashlib.sha256(settings.encode()).hexdigest())
-
-
-TOKENIZERS = {"gpt2": gpt2}
-
-
 def get_tokenizer(name: str) -> Tokenizer:
     """A tokenizer by the name that a checkpoint records."""
-    require_choice("tokenizer", name, tuple(TOKENIZERS))
-    return TOKENIZERS[name]()
+    require_choice("tokenizer", name, tuple(VOCABULARIES))
+    if name == "bytes":
+        from mlx_pam.data.byte_tokenizer import ByteTokenizer
+
+        return ByteTokenizer()
+    from mlx_pam.data.gpt2 import gpt2
+
+    return gpt2()

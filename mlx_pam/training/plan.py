@@ -14,7 +14,7 @@ from mlx_pam.config import ModelConfig, Recipe, TrainConfig, require
 from mlx_pam.data.batches import Batches
 from mlx_pam.data.mixture import Mixture, load_mixture
 from mlx_pam.data.streamed import Streaming
-from mlx_pam.data.tokenizer import Tokenizer, gpt2
+from mlx_pam.data.tokenizer import Tokenizer, get_tokenizer
 from mlx_pam.errors import ConfigError
 from mlx_pam.parameters import parameter_count
 
@@ -114,11 +114,11 @@ def make_plan(config: TrainConfig, model: ModelConfig | None = None) -> Plan:
         config.batch_size,
     )
     model = model or config.model_config()
-    tokenizer = gpt2()
+    tokenizer = get_tokenizer(config.tokenizer)
     require(
         model.vocab_size >= tokenizer.vocab_size,
         "vocab_size",
-        f"at least {tokenizer.vocab_size}, the tokenizer's",
+        f"at least {tokenizer.vocab_size}, the {tokenizer.name} tokenizer's",
         model.vocab_size,
     )
     streaming = Streaming(config.stream_buffer, config.stream_validation) if config.stream else None

@@ -84,7 +84,7 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
             f"{path / checkpoint.TRAINING} is missing: there is nothing to resume"
         )
     with _reading(path):
-        must_agree = _pairs(start.config.to_dict(), plan.model.to_dict()) | _agreement(saved, plan)
+        must_agree = _agreement(saved, plan) | _pairs(start.config.to_dict(), plan.model.to_dict())
     for name, (then, now) in must_agree.items():
         if then != now:
             raise ConfigError(
@@ -120,11 +120,18 @@ def _agreement(saved: dict[str, Any], plan: Plan) -> dict[str, tuple[Any, Any]]:
     for name in COUNTERS:
         require_range(name, saved.get(name, 0), 0.0)
     return {
-        "tokenizer": (data["tokenizer_fingerprint"], plan.tokenizer.fingerprint),
+        "tokenizer": (
+            _known_by(saved.get("tokenizer", "gpt2"), data["tokenizer_fingerprint"]),
+            _known_by(plan.tokenizer.name, plan.tokenizer.fingerprint),
+        ),
         **plan.corpus.agreement(data),
         "seq_len": (config["seq_len"], plan.config.seq_len),
         "seed": (config["seed"], plan.config.seed),
     }
+
+
+def _known_by(name: str, fingerprint: str) -> str:
+    return f"{name} ({fingerprint[:16]})"
 
 
 def changes(start: Checkpoint, config: TrainConfig, backend: str) -> dict[str, tuple[Any, Any]]:

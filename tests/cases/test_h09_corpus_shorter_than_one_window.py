@@ -9,7 +9,7 @@ from new_process import Done, mlx_pam
 
 from mlx_pam.data.batches import require_tokens
 from mlx_pam.data.corpus import load_corpus
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import DataError
 
 TEN_WORDS = "one two three four five six seven eight nine ten"

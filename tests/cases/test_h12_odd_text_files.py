@@ -8,7 +8,7 @@ import pytest
 from new_process import Done, mlx_pam
 
 from mlx_pam.data.corpus import load_corpus
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import DataError
 
 ODD = "plain <|endoftext|> 🙂👩‍👩‍👧 السلام عليكم \x00 end\n"

@@ -13,8 +13,8 @@ from mlx_pam.cli import main
 from mlx_pam.data.building import PREFIX
 from mlx_pam.data.cached import cached, remove
 from mlx_pam.data.corpus import load_corpus
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.data.store import FOLDER, RECORD
-from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import DataError
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mlx_pam.data import files
 from mlx_pam.data.documents import JsonLines, Passage, Separated, WholeText, reader
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.data.table import Rows
-from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import DataError
 
 ODD = st.text(st.sampled_from("ab \n\r\té漢🙂\x00\ufeff<|>"), max_size=30)
@@ -84,7 +84,7 @@ def test_pieces_of_a_text_have_its_tokens_from_any_of_them(
     path = written(tmp_path_factory.getbasetemp(), "whole.txt", text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK", block)
-        patch.setattr("mlx_pam.data.tokenizer.pieces.__defaults__", (size,))
+        patch.setattr("mlx_pam.data.gpt2.pieces.__defaults__", (size,))
         passages = list(WholeText(path).read())
         for number, passage in enumerate(passages):
             assert list(WholeText(path).read(passage.place)) == passages[number:]

@@ -12,7 +12,7 @@ from new_process import python
 
 from mlx_pam.data import hub, wikitext
 from mlx_pam.data.corpus import load_corpus
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 
 NOBODY = "http://127.0.0.1:9"
 ALPHA, BETA = "\n = Al = \n\n of a . \n = = Part = = \n\n", " = Be = \n\n of b . \n"
@@ -20,7 +20,7 @@ ALPHA, BETA = "\n = Al = \n\n of a . \n = = Part = = \n\n", " = Be = \n\n of b .
 LOAD = """
 import json, sys
 from mlx_pam.data.corpus import load_corpus
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import DataError
 for name in sys.argv[1:]:
     try:

@@ -21,7 +21,7 @@ import json, sys
 from mlx_pam.data import stream
 from mlx_pam.data.mixture import load_mixture
 from mlx_pam.data.streamed import Streaming
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import DataError
 
 stream.CHUNK = 100

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_pam.data.batches import Batches, StoredWindows
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.data.interleave import Interleave
 from mlx_pam.data.mixture import Mixture, load_mixture
-from mlx_pam.data.tokenizer import gpt2
 from mlx_pam.errors import DataError
 
 WEIGHTS = st.lists(st.integers(1, 50) | st.integers(1, 10**9), min_size=1, max_size=6)

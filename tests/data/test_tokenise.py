@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mlx_pam.data import store, tokenise
 from mlx_pam.data.corpus import load_corpus
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.data.tokenise import cores, in_order
-from mlx_pam.data.tokenizer import gpt2
 
 
 @given(st.lists(st.integers(0, 3)), st.integers(1, 5))

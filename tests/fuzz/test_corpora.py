@@ -18,9 +18,9 @@ from fuzz import mutations
 from fuzz.attack import Random, attack, inputs, refused, write
 
 from mlx_pam.data.corpus import load_corpus
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.data.mixture import load_mixture
 from mlx_pam.data.streamed import Streaming
-from mlx_pam.data.tokenizer import gpt2
 
 WORDS = (
     "river ",

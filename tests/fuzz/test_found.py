@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
 from mlx_pam.config import PAMConfig, model_config
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.durable import read_metadata
 from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.generate import stream

@@ -18,7 +18,7 @@ from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
 from mlx_pam.cli.arguments import parse
 from mlx_pam.config import GPT2_VOCABULARY, TrainConfig, model_config
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.generate import generate, stream
 from mlx_pam.language_model import LanguageModel
 from mlx_pam.parameters import initial_weights, parameter_table

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from properties.examples import examples
 
-from mlx_pam.data.tokenizer import StreamDecoder, gpt2
+from mlx_pam.data.gpt2 import gpt2
+from mlx_pam.data.tokenizer import StreamDecoder
 from mlx_pam.stop_texts import StopTexts
 
 GPT2 = gpt2()

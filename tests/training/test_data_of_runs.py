@@ -15,7 +15,7 @@ from small_run import WORDS, assert_same_run, run, small
 
 from mlx_pam import checkpoint
 from mlx_pam.config import PAMConfig, TrainConfig
-from mlx_pam.data.tokenizer import gpt2
+from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import ConfigError
 from mlx_pam.training.metrics import read_log
 
