@@ -15,6 +15,7 @@ from mlx_pam.errors import ConfigError, MlxPamError
 # name: (module with `run(argv) -> int`, what it does). A module is imported when it is named.
 COMMANDS = {
     "train": ("mlx_pam.cli.train", "train a model on text, or go on with a run"),
+    "sweep": ("mlx_pam.cli.sweep", "train models of several families, scales and seeds"),
     "data": ("mlx_pam.cli.data", "list the corpora whose tokens are kept, or remove some"),
     "runs": ("mlx_pam.cli.runs", "list the runs in a folder, and where each stands"),
     "plot": ("mlx_pam.cli.plot", "draw the curves of runs"),

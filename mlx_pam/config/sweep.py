@@ -1,0 +1,195 @@
+"""Every setting of a sweep, stated once: which runs it has, and what they share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from mlx_pam.config.presets import Family, Scale
+from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.training import TrainConfig
+from mlx_pam.config.variants import VARIANTS
+from mlx_pam.errors import ConfigError
+
+SHARED = (
+    "data", "seq_len", "batch_size", "accumulate", "recipe", "rates", "backend", "dtype",
+    "eval_every", "save_every", "sample_every", "keep",
+)  # fmt: skip
+"""Settings that every run takes over as they stand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    """Train models of several families, scales and seeds on equally many tokens: a queue of runs.
+
+    Each run is `mlx_pam train` in a process of its own, with a run folder MODEL-SCALE-seed-N, or
+    MODEL-VARIANT-SCALE-seed-N. The same command again skips what is finished and goes on with what
+    was begun; with more models, scales, variants or seeds it goes on to those.
+    """
+
+    models: str = "pam,sam,transformer"
+    """Families, with commas between them."""
+    scales: str = "300k,1m,3m"
+    """Scales, with commas between them."""
+    variants: str = ""
+    """Variants of pam and sam, with commas, that run beside the plain models, where they can be."""
+    seeds: int = 1
+    """Runs of each model: seeds 0, 1, ..."""
+    tokens: int
+    """Tokens that each run trains on, rounded to whole steps, which are the same for all runs."""
+    out: Path
+    """Folder of the sweep; each run has a run folder in it."""
+    data: str = "sample"
+    """What `mlx_pam train --data` takes."""
+    seq_len: int = 512
+    """T, tokens in a window."""
+    batch_size: int = 8
+    """Windows in a micro-batch."""
+    accumulate: int = 1
+    """Micro-batches in an update."""
+    recipe: Literal["tuned", "canonical"] = "tuned"
+    """tuned: AdamW (0.9, 0.95), a rate for each model and scale; canonical: the paper's."""
+    rates: Path | None = None
+    """File of peak learning rates that an earlier search wrote, in place of tuned's own."""
+    search: str | None = None
+    """Peak learning rates to try first for each model and scale, as in 1e-3,2e-3,4e-3; the runs
+    take the one with the lowest validation loss. Where it is at an edge, more are tried."""
+    search_tokens: int | None = None
+    """Tokens of a run of the search; by default a fifth of a run's."""
+    backend: Literal["auto", "mlx", "torch"] = "auto"
+    """Array library that does the work."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the arithmetic; the weights themselves are kept in float32."""
+    eval_every: int = 500
+    """Steps between evaluations of the full validation split, and one at the end."""
+    save_every: int = 500
+    """Steps between checkpoints; 0: only when a run ends or is stopped."""
+    sample_every: int = 0
+    """Steps between generated samples, and one at the end; 0: never."""
+    keep: int = 1
+    """Checkpoints of a run that are kept beside the one with the best validation loss."""
+    jobs: int = 1
+    """Runs at once; each has its share of the CPU's cores. On a GPU (Metal, CUDA) leave it at 1:
+    several runs there only share its time and memory."""
+    dry_run: bool = False
+    """Print the runs, their parameters, steps and learning rates, and leave."""
+    json: bool = False
+    """Print the result as one JSON object; progress goes to stderr."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("models", get_args(Family)),
+            ("scales", get_args(Scale)),
+            ("variants", tuple(VARIANTS)),
+        ):
+            words = _words(name, getattr(self, name))
+            require(bool(words) or name == "variants", name, "at least one name", "none")
+            for word in words:
+                require_choice(name, word, known)
+        for name in (
+            "seeds",
+            "tokens",
+            "jobs",
+            "seq_len",
+            "batch_size",
+            "accumulate",
+            "eval_every",
+        ):
+            require_count(name, getattr(self, name))
+        most = self.seq_len * self.batch_size * self.accumulate
+        for name in ("tokens", "search_tokens"):
+            if getattr(self, name) is not None:
+                require_count(name, getattr(self, name), least=most)
+        if self.search is None:
+            alone = self.search_tokens is None
+            require(alone, "search_tokens", "absent without search", self.search_tokens)
+        else:
+            require(bool(self.search_rates), "search", "at least one rate", "none")
+            rule = "absent with search, which finds the rates"
+            require(self.rates is None, "rates", rule, str(self.rates))
+        next(self.runs())  # the settings that the runs share
+
+    def runs(self) -> Iterator[TrainConfig]:
+        """The runs, whose learning rates a search has yet to fill in where there is one.
+
+        All of a scale come before those of the next, and all of a seed before those of the next:
+        what is to be compared is done at about the same time. A variant that a model cannot have
+        is left out.
+        """
+        shared = {name: getattr(self, name) for name in SHARED} | {"steps": self.steps}
+        for scale in _words("scales", self.scales):
+            for seed in range(self.seeds):
+                for model in _words("models", self.models):
+                    for variant in (None, *_words("variants", self.variants)):
+                        if can_be(model, scale, variant):
+                            name = "-".join(filter(None, (model, variant, scale)))
+                            yield TrainConfig(
+                                model=model, scale=scale, variant=variant, seed=seed,
+                                out=Path(self.out) / f"{name}-seed-{seed}", **shared,
+                            )  # fmt: skip
+
+    def search_run(self, model: str, scale: str, rate: float) -> TrainConfig:
+        """The run that tries a peak learning rate; it evaluates at its end."""
+        shared = {name: getattr(self, name) for name in SHARED}
+        own = {
+            "steps": self.search_steps,
+            "eval_every": self.search_steps,
+            "sample_every": 0,
+            "out": Path(self.out) / "search" / f"{model}-{scale}-lr-{rate:g}",
+        }
+        return TrainConfig(model=model, scale=scale, lr=rate, **shared | own)
+
+    @property
+    def search_rates(self) -> list[float]:
+        """The rates that a search begins with, the lowest first."""
+        rates = []
+        for word in _words("search", self.search or ""):
+            try:
+                rate = float(word)
+            except ValueError:
+                rule = "learning rates with commas between them, as in 1e-3,2e-3,4e-3"
+                raise ConfigError(f"search must be {rule}, got {self.search!r}") from None
+            require_range("search", rate, 0.0, 1.0, open_least=True)
+            rates.append(rate)
+        return sorted(rates)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.seq_len * self.batch_size * self.accumulate
+
+    @property
+    def steps(self) -> int:
+        """Updates of each run."""
+        return round(self.tokens / self.tokens_per_step)
+
+    @property
+    def search_steps(self) -> int:
+        """Updates of each run of the search."""
+        tokens = self.search_tokens or self.tokens / 5
+        return max(1, round(tokens / self.tokens_per_step))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON can hold them."""
+        paths = {"out": str(self.out), "rates": self.rates and str(self.rates)}
+        return dataclasses.asdict(self) | paths
+
+
+def can_be(model: str, scale: str, variant: str | None) -> bool:
+    """Whether a model has such a variant."""
+    try:
+        TrainConfig(model=model, scale=scale, variant=variant)
+    except ConfigError:
+        return False
+    return True
+
+
+def _words(name: str, text: str) -> list[str]:
+    """What stands between commas; `ConfigError` for what stands there twice."""
+    require(isinstance(text, str), name, "names with commas between them", text)
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    twice = {word for word in words if words.count(word) > 1}
+    require(not twice, name, "names that differ", text)
+    return words

@@ -1,0 +1,137 @@
+"""Runs in processes of their own, so many at once: begun, watched, and asked to leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mlx_pam.data.tokenise import cores
+from mlx_pam.training.interrupt import Interrupt
+from mlx_pam.training.sweep.run import Run
+
+COMMAND = (sys.executable, "-m", "mlx_pam")
+POLL = 0.2
+"""Seconds between two looks at the processes."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+EXIT_INTERRUPT = 130
+
+
+@dataclass
+class Child:
+    """The process of a run."""
+
+    process: subprocess.Popen[bytes]
+    start: int
+    """Where in the run's output its own begins."""
+    asked: bool = False
+    """Whether it was asked to leave."""
+
+
+class Show(Protocol):
+    """What tells the user how a sweep goes."""
+
+    def say(self, text: str) -> None: ...
+
+    def begun(self, run: Run) -> None: ...
+
+    def ended(self, run: Run) -> None: ...
+
+    def renew(self, queue: Sequence[Run]) -> None:
+        """Show all that the sweep has to do and has done; called a few times a second."""
+
+
+class Children:
+    """The processes of a sweep; `interrupt.requested` begins no more and asks them to leave."""
+
+    def __init__(
+        self, jobs: int, interrupt: Interrupt, show: Show, command: Sequence[str] = COMMAND
+    ) -> None:
+        self.jobs = jobs
+        self.interrupt = interrupt
+        self.show = show
+        self._command = command
+        self._running: dict[Run, Child] = {}
+
+    def work(self, runs: Sequence[Run], queue: Sequence[Run]) -> None:
+        """Bring those of the runs that wait to their ends, or as far as they come; show all."""
+        waiting = deque(run for run in runs if run.state == "waiting")
+        try:
+            while waiting or self._running:
+                if self.interrupt.requested:
+                    waiting.clear()
+                    self._pass_on()
+                while waiting and len(self._running) < self.jobs:
+                    self._begin(waiting.popleft())
+                self._look()
+                self.show.renew(queue)
+                time.sleep(POLL)
+        except BaseException:  # a second Ctrl-C: they leave at once
+            for child in self._running.values():
+                child.process.kill()
+            raise
+
+    def _begin(self, run: Run) -> None:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        words = run.words()
+        with run.output.open("ab") as output:
+            start = output.tell()
+            process = subprocess.Popen(
+                [*self._command, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment(),
+                start_new_session=True,  # Ctrl-C reaches it through this process, and once
+            )
+        self._running[run] = Child(process, start)
+        run.state = "running"
+        self.show.begun(run)
+
+    def _environment(self) -> dict[str, str]:
+        if self.jobs == 1:
+            return dict(os.environ)
+        share = str(max(1, cores() // self.jobs))
+        return dict.fromkeys(THREADS, share) | os.environ
+
+    def _look(self) -> None:
+        for run, child in list(self._running.items()):
+            code = child.process.poll()
+            run.look()  # after the process has ended, if it has: the log is whole
+            if code is not None:
+                del self._running[run]
+                self._settle(run, child, code)
+                self.show.ended(run)
+
+    def _settle(self, run: Run, child: Child, code: int) -> None:
+        if run.finished:
+            run.state = "finished"
+        elif self.interrupt.requested and code in (0, EXIT_INTERRUPT, -signal.SIGINT):
+            run.state = "interrupted"
+        else:
+            run.state, run.error = "failed", _last_error(run.output, child.start, code)
+
+    def _pass_on(self) -> None:
+        for child in self._running.values():
+            if not child.asked:
+                child.asked = True
+                child.process.send_signal(signal.SIGINT)
+
+
+def _last_error(output: Path, start: int, code: int) -> str:
+    """The last line of what a process has printed that says error, or its very last one."""
+    if code < 0:
+        return f"it was ended by signal {-code}"
+    with output.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", errors="replace").splitlines()
+    lines = [line.strip() for line in lines if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or [f"it ended with exit code {code}"])[-1]
