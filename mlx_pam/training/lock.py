@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import platform
@@ -22,8 +23,8 @@ class RunLock:
     """Keeps other runs out of a folder, from `take` to the end of the `with` block.
 
     The system frees the lock of a process that has died, so what a crash leaves is no obstacle.
-    The file says who holds it; it stays, empty, when the run is over, and a folder that was made
-    for a run that wrote nothing goes again.
+    The file says who holds it; it stays, empty, when the run is over, and folders that were made
+    for a run that wrote nothing go again.
     """
 
     def __init__(self, run: Path) -> None:
@@ -31,12 +32,13 @@ class RunLock:
         """What to tell the user, where the folder cannot be locked."""
         self._run = run
         self._file: BinaryIO | None = None
-        self._made_folder = False
+        self._made: list[Path] = []  # folders, the innermost first
 
     def take(self) -> None:
         """Make the folder and lock it; raises `RunError` while another run is at work in it."""
         try:
-            self._made_folder = not self._run.exists()
+            folders = (self._run, *self._run.parents)
+            self._made = list(itertools.takewhile(lambda folder: not folder.exists(), folders))
             self._run.mkdir(parents=True, exist_ok=True)
             while not self._is_in_place():  # another may have removed what was opened here
                 self._close()
@@ -66,9 +68,10 @@ class RunLock:
             return
         with suppress(OSError):
             self._file.truncate(0)
-            if self._made_folder and [path.name for path in self._run.iterdir()] == [LOCK]:
+            if self._made and [path.name for path in self._run.iterdir()] == [LOCK]:
                 (self._run / LOCK).unlink()
-                self._run.rmdir()
+                for folder in self._made:
+                    folder.rmdir()  # until one has something else in it
         self._close()
 
     def _lock(self) -> None:

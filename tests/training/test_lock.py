@@ -63,8 +63,8 @@ def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path):
     with RunLock(out) as lock:
         lock.take()
         assert out.is_dir()
-    assert not out.exists()
-    out.mkdir()
+    assert not list(tmp_path.iterdir())
+    out.mkdir(parents=True)
     with RunLock(out) as lock:
         lock.take()
     assert out.is_dir()  # it was there before
