@@ -31,14 +31,19 @@ class PlotConfig:
     ] = ()
     """Run folders, one or several."""
     out: Path | None = None
-    """Picture, .png, .svg or .pdf; by default plot.png, that of a single run in its folder."""
+    """Picture, .png, .svg or .pdf; by default plot.png, or diagnostics.png, that of a single run in
+    its folder."""
     x: Literal["step", "tokens", "time"] = "step"
     """What curves go along: steps, tokens trained on, or time of training without its pauses."""
     smooth: bool = False
     """Draw running means, and the curves themselves faintly behind them."""
+    diagnostics: bool = False
+    """Draw what the blocks of a single run did; it must have been trained --diagnostics-every."""
 
     def __post_init__(self) -> None:
         require(bool(self.runs), "RUNS", "one run folder or several", "none")
+        alone = not self.diagnostics or len(self.runs) == 1
+        require(alone, "RUNS", "one run folder with --diagnostics", len(self.runs))
         require_choice("x", self.x, ("step", "tokens", "time"))
         if self.out is not None:
             kind = self.out.suffix.lower()
@@ -52,12 +57,18 @@ def run(argv: list[str]) -> int:
     runs = _read(config.runs)
 
     from mlx_pam.analysis.drawing import draw_curves, save  # heavy: help does without
+    from mlx_pam.analysis.layers import draw_layers
 
     single = next(iter(runs)) if len(runs) == 1 else None
     heading = _heading(summarise(single, single.name)) if single else ""
     curves = dict(zip(_names(list(runs)), runs.values(), strict=True))
-    figure = draw_curves(curves, config.x, config.smooth, heading)
-    out = config.out or (single or Path()) / "plot.png"
+    if config.diagnostics:
+        ((name, of_run),) = curves.items()
+        figure = draw_layers(name, of_run, config.x, config.smooth, heading)
+    else:
+        figure = draw_curves(curves, config.x, config.smooth, heading)
+    kind = "diagnostics" if config.diagnostics else "plot"
+    out = config.out or (single or Path()) / f"{kind}.png"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         save(figure, out)

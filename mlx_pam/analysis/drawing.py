@@ -27,11 +27,11 @@ TIMES = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "hours"), (180.0, 60.
 """From so many seconds on, in units of so many, named so."""
 
 SIZE = (11.0, 7.2)
-LEFT, RIGHT, BOTTOM = 0.65, 0.3, 0.8
-"""Inches about the panels; above them is as much as the heading needs."""
+LEFT, RIGHT, BOTTOM, GAP = 0.65, 0.3, 0.8, 0.6
+"""Inches about the panels and from one to the next; above is as much as the heading needs."""
 
 BANDS = 3
-"""Most runs whose curves keep their bands; the bands of more would hide each other."""
+"""Most curves in a panel that keep their bands; the bands of more would hide each other."""
 FEW = 40
 """Points up to which each is marked."""
 DESCENT, LONG = 0.04, 200
@@ -54,15 +54,17 @@ def draw_curves(
     most in each. With `smooth` the line is a running mean, and the curve itself lies behind it.
     Every run must have steps. Raises `ConfigError` where a log does not tell `x`.
     """
-    drawing = _Drawing(runs, x, smooth)
+    drawing = _Drawing(runs, x, smooth, panels)
     width, height = SIZE
+    columns = len(layout[0])
+    column = (width - LEFT - RIGHT - (columns - 1) * GAP) / columns
     above = 0.5 + 0.25 * drawing.head_rows
     with matplotlib.rc_context(style.settings()):
         figure = Figure(figsize=SIZE)
         axes = figure.subplot_mosaic(
             layout,
             gridspec_kw={
-                "left": LEFT / width, "right": 1 - RIGHT / width, "wspace": 0.2,
+                "left": LEFT / width, "right": 1 - RIGHT / width, "wspace": GAP / column,
                 "bottom": BOTTOM / height, "top": 1 - above / height, "hspace": 0.42,
             },
         )  # fmt: skip
@@ -85,9 +87,15 @@ def save(figure: Figure, path: Path) -> None:
 class _Drawing:
     """What the panels of a figure share: the runs, their colours, and the x axis."""
 
-    def __init__(self, runs: Mapping[str, Curves], x: Along, smooth: bool) -> None:
+    def __init__(
+        self, runs: Mapping[str, Curves], x: Along, smooth: bool, panels: Mapping[str, Panel]
+    ) -> None:
         self.runs, self.smooth, self.field = runs, smooth, FIELDS[x]
-        self.single, self.bands = len(runs) == 1, len(runs) <= BANDS
+        events = [[series.event for series in panel.series] for panel in panels.values()]
+        self.validated = any("evaluation" in row for row in events)
+        self.points = "steps" if any("step" in row for row in events) else "records"
+        lines = max(len(row) - row.count("evaluation") for row in events)
+        self.single, self.bands = len(runs) == 1, lines * len(runs) <= BANDS
         looks = itertools.product(style.DASHES, style.COLOURS)  # colours change first
         self.looks = dict(zip(runs, itertools.cycle(looks), strict=False))
         self.legend_columns = max(1, min(4, 110 // (6 + max(map(len, runs)))))
@@ -123,7 +131,7 @@ class _Drawing:
                 bins = self.bins(curves, series)
                 if bins is None:
                     continue
-                dashes, colour = self.looks[name]
+                dashes, colour = series.look or self.looks[name]
                 if series.event == "evaluation":
                     self._validation(axes, bins, series, colour)
                 else:
@@ -193,11 +201,13 @@ class _Drawing:
 
     def explain(self, axes: Axes) -> None:
         """Say what the lines of training and validation are, and mark what befell the runs."""
-        training, validation = style.COLOURS[:2] if self.single else (style.SOFT, style.SOFT)
-        keys = [
-            Line2D([], [], color=training, linewidth=1.3, label="training"),
-            Line2D([], [], label="validation", **self._validation_look(validation)),
-        ]
+        keys = []
+        if self.validated:
+            training, validation = style.COLOURS[:2] if self.single else (style.SOFT, style.SOFT)
+            keys = [
+                Line2D([], [], color=training, linewidth=1.3, label="training"),
+                Line2D([], [], label="validation", **self._validation_look(validation)),
+            ]
         marks = {"resumed": ("^", 0.012, self._resumed), "not finite": ("x", 0.985, self._broken)}
         for label, (marker, height, where) in marks.items():
             look: dict[str, Any] = {"marker": marker, "markersize": 5, "linestyle": "none"}
@@ -210,10 +220,8 @@ class _Drawing:
                 )  # fmt: skip
             if found:
                 keys.append(Line2D([], [], color=style.INK, label=label, **look))
-        axes.legend(
-            handles=keys, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(keys), borderpad=0,
-            columnspacing=1.4,
-        )  # fmt: skip
+        if keys:
+            style.key(axes, keys)
 
     def _resumed(self, curves: Curves) -> np.ndarray:
         """Where later sessions began."""
@@ -253,7 +261,8 @@ class _Drawing:
         if self.steps_per_point > 1:
             bands = "; bands reach from the least to the most of them" if self.bands else ""
             up_to = "" if self.single else "up to "
-            notes.append(f"lines are means over {up_to}{self.steps_per_point:,.0f} steps{bands}")
+            points = f"{up_to}{self.steps_per_point:,.0f} {self.points}"
+            notes.append(f"lines are means over {points}{bands}")
         if self.smooth:
             notes.append(f"smooth lines are running means (Gaussian, σ = {SMOOTH:.0%} of the run)")
         place = {"x": 1 - RIGHT / SIZE[0], "y": 0.15 / SIZE[1], "ha": "right", "va": "bottom"}

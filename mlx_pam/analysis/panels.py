@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ class Series:
     field: str
     of: Callable[[np.ndarray], np.ndarray] = lambda values: values
     """A rising function; means are taken before it, so that no peak outweighs the rest."""
+    look: tuple[Any, str] | None = None
+    """Dashes and colour; None: those of the run."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 from matplotlib import font_manager
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_hex
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 COLOURS = (
@@ -70,6 +73,20 @@ def title(axes: Axes, name: str, unit: str) -> None:
         unit, (1, 1), (6, TITLE_PAD), xycoords=(text, "axes fraction"), textcoords="offset points",
         color=SOFT,
     )  # fmt: skip
+
+
+def key(axes: Axes, handles: Sequence[Artist]) -> None:
+    """What the lines of a panel are, above it on the right."""
+    axes.legend(
+        handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), borderpad=0,
+        columnspacing=1.4,
+    )  # fmt: skip
+
+
+def shades(count: int) -> list[str]:
+    """So many colours in an order that is seen: from dark blue to a light green."""
+    shade = matplotlib.colormaps["viridis"]
+    return [to_hex(shade(0.84 * i / max(1, count - 1))) for i in range(count)]
 
 
 def linear_numbers(axis: Axis, ticks: int = 5, whole: bool = False) -> None:
