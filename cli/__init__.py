@@ -19,6 +19,7 @@ COMMANDS = {
     "data": ("mlx_pam.cli.data", "list the corpora whose tokens are kept, or remove some"),
     "runs": ("mlx_pam.cli.runs", "list the runs in a folder, and where each stands"),
     "plot": ("mlx_pam.cli.plot", "draw the curves of runs"),
+    "scaling": ("mlx_pam.cli.scaling", "fit how losses fall with size, and where families meet"),
     "generate": ("mlx_pam.cli.generate", "write text from a checkpoint"),
     "serve": ("mlx_pam.cli.serve", "answer completion requests over HTTP"),
     "evaluate": ("mlx_pam.cli.evaluate", "loss, perplexity and bits per byte of a checkpoint"),
