@@ -22,9 +22,11 @@ from oracle_operator import (
 
 __all__ = [
     "Gradients",
+    "block_statistics",
     "join",
     "model_logits",
     "relative_error",
+    "residual_stream",
     "retrieve",
     "retrieve_gradients",
     "split",
@@ -37,15 +39,26 @@ def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
     `config` is anything with the attributes of a model's configuration. PAM and SAM are one text
     here: complex arithmetic in PAM, real in SAM.
     """
-    if config.model_type == "transformer":
-        return _transformer_logits(config, weights, ids)
-    is_complex = config.model_type == "pam"
-    model = _Model(config, weights, is_complex)
-    ids = np.asarray(ids)
-    begins = _beginnings(ids, config.reset_token)
+    *_, (_, _, _, z) = residual_stream(config, weights, ids)
+    model = _Model(config, weights)
+    if config.model_type != "transformer":
+        z = z @ model.matrix("head.weight").T
+    return (model.norm("head_norm", z) @ model.embedding.conj().T).real
 
-    embedding = model.matrix("embedding.weight", planes=-2)  # [V, D]
-    z = model.norm("embedding_norm", embedding[ids])  # [B, T, D]
+
+def residual_stream(
+    config: Any, weights: dict[str, Array], ids: Array
+) -> Iterator[tuple[int, str, Array, Array]]:
+    """(block, part, x, z) of each part in turn: what it reads, and the stream after it, [B, T, D].
+
+    A part is unit, memory or attention.
+    """
+    model, ids = _Model(config, weights), np.asarray(ids)
+    if config.model_type == "transformer":
+        yield from _transformer_stream(model, ids)
+        return
+    begins = _beginnings(ids, config.reset_token)
+    z = model.norm("embedding_norm", model.embedding[ids])  # [B, T, D]
     for block, part in _parts(config):
         name = f"layers.{block}"
         x = model.norm(f"{name}.{part}_norm", z)
@@ -56,8 +69,25 @@ def model_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
         else:
             y = model.attention(f"{name}.attention", x, config.attention_window, begins)
             z = z + model.scalar(f"{name}.alpha_attention") * y
-    z = model.norm("head_norm", z @ model.matrix("head.weight").T)
-    return (z @ embedding.conj().T).real
+        yield block, part, x, z
+
+
+def block_statistics(config: Any, weights: dict[str, Array], ids: Array) -> dict[str, float]:
+    """`layers.{i}.{rms, active, decay, protect}`: means over the tokens of texts `[B, T]`."""
+    model, found = _Model(config, weights), {}
+    for block, part, x, z in residual_stream(config, weights, ids):
+        name = f"layers.{block}"
+        bias = weights.get(f"{name}.unit.activation.bias")
+        if part == "unit" and bias is not None:
+            up, _ = np.split(x @ model.matrix(f"{name}.unit.up_gate.weight").T, 2, axis=-1)
+            found[f"{name}.active"] = np.mean((np.abs(up) if model.is_complex else up) + bias > 0)
+        if part == "memory":
+            gamma, keep = model.gates(f"{name}.memory", x)
+            found[f"{name}.decay"] = np.mean(gamma)
+            if config.protect != "none":
+                found[f"{name}.protect"] = np.mean(1 - keep)
+        found[f"{name}.rms"] = np.sqrt(np.mean(np.abs(z) ** 2))
+    return found
 
 
 def _parts(config: Any) -> Iterator[tuple[int, str]]:
@@ -85,24 +115,29 @@ def _beginnings(ids: Array, reset_token: int | None) -> Array:
     return begins
 
 
-def _transformer_logits(config: Any, weights: dict[str, Array], ids: Array) -> Array:
-    model = _Model(config, weights, is_complex=False)
-    embedding = model.matrix("embedding.weight")  # [V, D]
-    z = embedding[np.asarray(ids)]  # [B, T, D]
-    for i in range(config.num_layers):
+def _transformer_stream(model: _Model, ids: Array) -> Iterator[tuple[int, str, Array, Array]]:
+    z = model.embedding[ids]  # [B, T, D]
+    for i in range(model.config.num_layers):
         name = f"layers.{i}"
-        z = z + model.attention(f"{name}.attention", model.norm(f"{name}.attention_norm", z))
+        x = model.norm(f"{name}.attention_norm", z)
+        z = z + model.attention(f"{name}.attention", x)
+        yield i, "attention", x, z
         x = model.norm(f"{name}.unit_norm", z)
         up, gate = np.split(x @ model.matrix(f"{name}.unit.up_gate.weight").T, 2, axis=-1)
         z = z + (up * gate * _sigmoid(gate)) @ model.matrix(f"{name}.unit.down.weight").T
-    return model.norm("head_norm", z) @ embedding.T
+        yield i, "unit", x, z
 
 
 class _Model:
     """The layers, each a few lines of arithmetic over named weights."""
 
-    def __init__(self, config: Any, weights: dict[str, Array], is_complex: bool):
-        self.config, self.weights, self.is_complex = config, weights, is_complex
+    def __init__(self, config: Any, weights: dict[str, Array]):
+        self.config, self.weights = config, weights
+        self.is_complex = config.model_type == "pam"
+
+    @property
+    def embedding(self) -> Array:
+        return self.matrix("embedding.weight", planes=-2)  # [V, D]
 
     def scalar(self, name: str) -> Array:
         return np.asarray(self.weights[name], np.float64)

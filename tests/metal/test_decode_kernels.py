@@ -38,7 +38,7 @@ class Layer(NamedTuple):
     @classmethod
     def of(cls, config: MemoryConfig) -> Layer:
         weights = random_weights(config)
-        exact = oracle._Model(config, weights, is_complex=config.planes == (2,))
+        exact = oracle._Model(config, weights)
         return cls(config, {name: mx.array(x) for name, x in weights.items()}, exact)
 
     def vectors(self, texts: int, width: int) -> mx.array:
