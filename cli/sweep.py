@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -21,6 +22,7 @@ from mlx_pam.training.progress import duration, open_console, say
 from mlx_pam.training.sweep.run import Run, seconds_left
 from mlx_pam.training.sweep.sweep import SweepResult, plan, sweep
 
+SECONDS_BETWEEN_TABLES = 1.0
 UNKNOWN = "–"
 STYLES = {"running": "green", "failed": "red", "left out": "red", "interrupted": "yellow"}
 
@@ -87,6 +89,7 @@ class LiveSweep(PlainSweep):
     def __init__(self, console: Console, jobs: int) -> None:
         super().__init__(console, jobs)
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self._next = 0.0
 
     def __enter__(self) -> LiveSweep:
         self._live.start()
@@ -109,6 +112,9 @@ class LiveSweep(PlainSweep):
 
     def renew(self, queue: Sequence[Run]) -> None:
         super().renew(queue)
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SECONDS_BETWEEN_TABLES
         table = _progress_table(queue, rows=self._live.console.height - 6)
         self._live.update(Group(table, Text(_time_left(queue, self._jobs))), refresh=True)
 

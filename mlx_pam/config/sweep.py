@@ -15,8 +15,8 @@ from mlx_pam.config.variants import VARIANTS
 from mlx_pam.errors import ConfigError
 
 SHARED = (
-    "data", "seq_len", "batch_size", "accumulate", "recipe", "rates", "backend", "dtype",
-    "eval_every", "save_every", "sample_every", "keep",
+    "data", "tokenizer", "seq_len", "batch_size", "accumulate", "recipe", "rates", "backend",
+    "dtype", "eval_every", "save_every", "sample_every", "diagnostics_every", "keep",
 )  # fmt: skip
 """Settings that every run takes over as they stand."""
 
@@ -44,6 +44,8 @@ class SweepConfig:
     """Folder of the sweep; each run has a run folder in it."""
     data: str = "sample"
     """What `mlx_pam train --data` takes."""
+    tokenizer: str = "gpt2"
+    """gpt2 (50,257 tokens), or bytes: UTF-8 as it is, 257 tokens."""
     seq_len: int = 512
     """T, tokens in a window."""
     batch_size: int = 8
@@ -69,6 +71,8 @@ class SweepConfig:
     """Steps between checkpoints; 0: only when a run ends or is stopped."""
     sample_every: int = 0
     """Steps between generated samples, and one at the end; 0: never."""
+    diagnostics_every: int = 0
+    """Steps between looks into every block; 0: never."""
     keep: int = 1
     """Checkpoints of a run that are kept beside the one with the best validation loss."""
     jobs: int = 1
@@ -138,6 +142,7 @@ class SweepConfig:
             "steps": self.search_steps,
             "eval_every": self.search_steps,
             "sample_every": 0,
+            "diagnostics_every": 0,
             "out": Path(self.out) / "search" / f"{model}-{scale}-lr-{rate:g}",
         }
         return TrainConfig(model=model, scale=scale, lr=rate, **shared | own)
@@ -154,7 +159,7 @@ class SweepConfig:
                 raise ConfigError(f"search must be {rule}, got {self.search!r}") from None
             require_range("search", rate, 0.0, 1.0, open_least=True)
             rates.append(rate)
-        return sorted(rates)
+        return sorted(set(rates))
 
     @property
     def tokens_per_step(self) -> int:
@@ -173,8 +178,10 @@ class SweepConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON can hold them."""
-        paths = {"out": str(self.out), "rates": self.rates and str(self.rates)}
-        return dataclasses.asdict(self) | paths
+        plain = {"out": str(self.out), "rates": self.rates and str(self.rates)}
+        if self.search is not None:
+            plain["search"] = ",".join(f"{rate:g}" for rate in self.search_rates)
+        return dataclasses.asdict(self) | plain
 
 
 def can_be(model: str, scale: str, variant: str | None) -> bool:

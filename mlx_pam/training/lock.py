@@ -104,6 +104,18 @@ class RunLock:
             self._file = None
 
 
+def is_held(run: Path) -> bool:
+    """Whether a process is at work in a run folder, where the system can tell."""
+    with suppress(FileNotFoundError), (run / LOCK).open("rb") as file:
+        try:  # this keeps out a run that begins just now: asked only where none is about to
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        except OSError:
+            return False
+    return False
+
+
 def _this_process() -> dict[str, object]:
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     return {"process": os.getpid(), "host": platform.node(), "since": since}

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from mlx_pam.data.tokenise import cores
 from mlx_pam.training.interrupt import Interrupt
+from mlx_pam.training.lock import is_held
 from mlx_pam.training.sweep.run import Run
 
 COMMAND = (sys.executable, "-m", "mlx_pam")
@@ -22,17 +23,6 @@ POLL = 0.2
 """Seconds between two looks at the processes."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 EXIT_INTERRUPT = 130
-
-
-@dataclass
-class Child:
-    """The process of a run."""
-
-    process: subprocess.Popen[bytes]
-    start: int
-    """Where in the run's output its own begins."""
-    asked: bool = False
-    """Whether it was asked to leave."""
 
 
 class Show(Protocol):
@@ -48,69 +38,93 @@ class Show(Protocol):
         """Show all that the sweep has to do and has done; called a few times a second."""
 
 
+@dataclass
+class Child:
+    """The process of a run."""
+
+    run: Run
+    process: subprocess.Popen[bytes] | None
+    """None for what an earlier sweep that was killed has left at work: it is waited for."""
+    start: int = 0
+    """Where in the run's output its own begins."""
+    asked: bool = False
+    """Whether it was asked to leave."""
+
+
 class Children:
     """The processes of a sweep; `interrupt.requested` begins no more and asks them to leave."""
 
-    def __init__(
-        self, jobs: int, interrupt: Interrupt, show: Show, command: Sequence[str] = COMMAND
-    ) -> None:
+    def __init__(self, jobs: int, interrupt: Interrupt, show: Show) -> None:
         self.jobs = jobs
         self.interrupt = interrupt
         self.show = show
-        self._command = command
-        self._running: dict[Run, Child] = {}
+        self._children: list[Child] = []
 
     def work(self, runs: Sequence[Run], queue: Sequence[Run]) -> None:
         """Bring those of the runs that wait to their ends, or as far as they come; show all."""
         waiting = deque(run for run in runs if run.state == "waiting")
         try:
-            while waiting or self._running:
+            while waiting or self._children:
                 if self.interrupt.requested:
                     waiting.clear()
-                    self._pass_on()
-                while waiting and len(self._running) < self.jobs:
+                    self._ask_to_leave()
+                while waiting and len(self._children) < self.jobs:
                     self._begin(waiting.popleft())
                 self._look()
                 self.show.renew(queue)
                 time.sleep(POLL)
         except BaseException:  # a second Ctrl-C: they leave at once
-            for child in self._running.values():
-                child.process.kill()
+            for child in self._children:
+                if child.process:
+                    child.process.kill()
             raise
 
     def _begin(self, run: Run) -> None:
+        if is_held(run.folder):
+            self.show.say(f"waiting   {run.name}: another process is at work in it")
+            self._children.append(Child(run, None))
+            return
         run.folder.mkdir(parents=True, exist_ok=True)
-        words = run.words()
         with run.output.open("ab") as output:
             start = output.tell()
             process = subprocess.Popen(
-                [*self._command, *words],
+                [*COMMAND, *run.words()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=self._environment(),
                 start_new_session=True,  # Ctrl-C reaches it through this process, and once
             )
-        self._running[run] = Child(process, start)
+        self._children.append(Child(run, process, start))
         run.state = "running"
         self.show.begun(run)
 
     def _environment(self) -> dict[str, str]:
+        """Each of several processes gets its share of the cores, where the user says nothing."""
         if self.jobs == 1:
             return dict(os.environ)
         share = str(max(1, cores() // self.jobs))
         return dict.fromkeys(THREADS, share) | os.environ
 
     def _look(self) -> None:
-        for run, child in list(self._running.items()):
-            code = child.process.poll()
-            run.look()  # after the process has ended, if it has: the log is whole
+        for child in list(self._children):
+            run, process = child.run, child.process
+            if process is None:
+                if not is_held(run.folder):
+                    self._children.remove(child)
+                    run.catch_up()
+                    if run.state == "waiting":
+                        self._begin(run)
+                continue
+            code = process.poll()
+            run.look()  # where the process has ended, the log is whole by now
             if code is not None:
-                del self._running[run]
-                self._settle(run, child, code)
+                self._children.remove(child)
+                self._settle(child, code)
                 self.show.ended(run)
 
-    def _settle(self, run: Run, child: Child, code: int) -> None:
+    def _settle(self, child: Child, code: int) -> None:
+        run = child.run
         if run.finished:
             run.state = "finished"
         elif self.interrupt.requested and code in (0, EXIT_INTERRUPT, -signal.SIGINT):
@@ -118,9 +132,11 @@ class Children:
         else:
             run.state, run.error = "failed", _last_error(run.output, child.start, code)
 
-    def _pass_on(self) -> None:
-        for child in self._running.values():
-            if not child.asked:
+    def _ask_to_leave(self) -> None:
+        for child in list(self._children):
+            if child.process is None:
+                self._children.remove(child)
+            elif not child.asked:
                 child.asked = True
                 child.process.send_signal(signal.SIGINT)
 

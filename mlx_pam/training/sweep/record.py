@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mlx_pam import durable
@@ -11,51 +11,60 @@ from mlx_pam.errors import CheckpointError, ConfigError
 
 RECORD = "sweep.json"
 EXTENDED = ("models", "scales", "variants")
-"""Lists that may grow."""
-FREE = ("out", "jobs", "dry_run", "json", "save_every", "sample_every", "keep", *EXTENDED, "seeds")
-"""Settings that may be others than those recorded: they change no run."""
+"""Lists that may grow; the number of seeds may, too."""
+FREE = (
+    "out", "jobs", "dry_run", "json", "save_every", "sample_every", "diagnostics_every", "keep",
+    *EXTENDED, "seeds",
+)  # fmt: skip
+"""Settings that may be others than those recorded: they change no run that is there."""
 
 
-def read(config: SweepConfig) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Record:
+    """The settings, with every model, scale, variant and seed that was asked for so far."""
+
+    settings: dict[str, Any]
+    runs: dict[str, dict[str, Any]]
+    """name -> model, learning rate and the like."""
+
+
+def read(config: SweepConfig) -> Record | None:
     """The record in the folder, if there is one, whose settings must be those of `config`."""
     path = config.out / RECORD
     if not path.exists():
         return None
     try:
         found = durable.read_json(path)
-        then = {name: _known(found["settings"], name) for name in config.to_dict()}
-    except (CheckpointError, LookupError, TypeError) as error:
+        settings = SweepConfig(**found["settings"]).to_dict()
+        record = Record(settings, {run["name"]: run for run in found["runs"]})
+    except (CheckpointError, LookupError, TypeError, ValueError) as error:
         raise ConfigError(
             f"out must be the folder of a sweep, or a new one, got {config.out}, whose {RECORD} "
             f"cannot be read ({error}): give another --out"
         ) from error
-    for name, value in config.to_dict().items():
-        if name not in FREE and value != then[name]:
+    for name, now in config.to_dict().items():
+        then = settings[name]
+        if name not in FREE and then != now:
             raise ConfigError(
-                f"{name} must be {then[name]!r}, with which {config.out} was begun, got {value!r}: "
-                "set it back, or give another --out"
+                f"{name} must be {then!r}, with which {config.out} was begun, got {now!r}: set it "
+                "back, or give another --out"
             )
-    return found
+    return record
 
 
-def write(config: SweepConfig, found: Mapping[str, Any] | None, runs: list[dict[str, Any]]) -> None:
-    """Record the settings and the runs; what is there already of either stays in it."""
+def write(config: SweepConfig, runs: list[dict[str, Any]]) -> None:
+    """Record the settings and the runs, beside those that are recorded already."""
     settings = config.to_dict()
-    then = found["settings"] if found else settings
-    for name in EXTENDED:
-        words = [word.strip() for text in (then[name], settings[name]) for word in text.split(",")]
-        settings[name] = ",".join(dict.fromkeys(filter(None, words)))
-    settings["seeds"] = max(then["seeds"], settings["seeds"])
-    planned = {run["name"]: run for run in [*(found["runs"] if found else []), *runs]}
+    if then := read(config):
+        for name in EXTENDED:
+            words = f"{then.settings[name]},{settings[name]}".split(",")
+            settings[name] = ",".join(dict.fromkeys(word.strip() for word in words if word.strip()))
+        settings["seeds"] = max(then.settings["seeds"], settings["seeds"])
+    rows = (then.runs if then else {}) | {run["name"]: run for run in runs}
     record = {
         "settings": settings,
         "steps": config.steps,
         "tokens": config.steps * config.tokens_per_step,
-        "runs": list(planned.values()),
+        "runs": list(rows.values()),
     }
     durable.replace(config.out / RECORD, lambda path: durable.write_json(path, record))
-
-
-def _known(settings: Mapping[str, Any], name: str) -> Any:
-    """A setting that was not there yet when the record was written had its default."""
-    return settings.get(name, SweepConfig.__dataclass_fields__[name].default)

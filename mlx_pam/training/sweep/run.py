@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import shlex
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class Run:
     def steps(self) -> int:
         return self.config.steps or 0
 
-    @property
+    @functools.cached_property
     def parameters(self) -> int:
         return parameter_count(self.config.model_config())
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import dataclass
 from typing import Any
 
+from mlx_pam import checkpoint
 from mlx_pam.config import SweepConfig
 from mlx_pam.config.rates import SEARCHED
 from mlx_pam.training.sweep.run import Run
@@ -54,6 +56,11 @@ class Search:
         return best_rate(self.losses())
 
     @property
+    def at_edge(self) -> bool:
+        """Whether the best rate is the lowest or the highest that was tried."""
+        return self.best in (min(self.losses()), max(self.losses()))
+
+    @property
     def error(self) -> str | None:
         """Why no rate can be chosen, once all trials have ended."""
         if self._failure is None and self.best is None:
@@ -72,18 +79,33 @@ class Search:
 
     def entry(self, config: SweepConfig) -> dict[str, Any]:
         """What `learning_rates.json` holds of it."""
-        losses = sorted(self.losses().items())
         tried = [
             {"rate": rate, "validation_loss": loss if math.isfinite(loss) else None}
-            for rate, loss in losses
+            for rate, loss in sorted(self.losses().items())
         ]
-        return {
+        entry = {
             "rate": self.best,
             "origin": SEARCHED,
             "tokens": config.search_steps * config.tokens_per_step,
+            "tokenizer": config.tokenizer,
             "data": config.data,
             "tried": tried,
         }
+        return entry | ({"note": "at the edge of the rates tried"} if self.at_edge else {})
+
+    def describe(self) -> str:
+        """The choice, in a line."""
+        line = f"searched  {self.model} {self.scale}: {self.best:g} of {len(self.trials)} rates"
+        if self.at_edge:
+            line += ", at their edge: a search with other rates, or more tokens, may find a better"
+        return line
+
+    def discard_checkpoints(self) -> None:
+        """Free the disk once the choice is recorded; the logs of the trials stay."""
+        for run in self.trials:
+            (run.folder / checkpoint.BEST).unlink(missing_ok=True)
+            for folder in checkpoint.step_folders(run.folder):
+                shutil.rmtree(folder)
 
     def _add(self, config: SweepConfig, rates: list[float]) -> None:
         for rate in rates:

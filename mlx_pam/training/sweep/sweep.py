@@ -13,7 +13,7 @@ from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.training.interrupt import Interrupt
 from mlx_pam.training.lock import RunLock
 from mlx_pam.training.sweep import record
-from mlx_pam.training.sweep.children import COMMAND, Children, Show
+from mlx_pam.training.sweep.children import Children, Show
 from mlx_pam.training.sweep.run import Run
 from mlx_pam.training.sweep.search import MOST_EXTENSIONS, Search
 
@@ -50,7 +50,7 @@ def plan(config: SweepConfig) -> list[Run]:
     Raises `ConfigError` where the folder was begun with other settings.
     """
     found = record.read(config)
-    planned = {run["name"]: run for run in found["runs"]} if found else {}
+    planned = found.runs if found else {}
     runs = []
     for settings in config.runs():
         run = Run(settings)
@@ -70,7 +70,7 @@ def plan(config: SweepConfig) -> list[Run]:
     return runs
 
 
-def sweep(config: SweepConfig, show: Show, command: Sequence[str] = COMMAND) -> SweepResult:
+def sweep(config: SweepConfig, show: Show) -> SweepResult:
     """Bring all runs of a sweep to their ends, after the search for their learning rates."""
     with RunLock(config.out) as lock:
         lock.take()
@@ -79,7 +79,7 @@ def sweep(config: SweepConfig, show: Show, command: Sequence[str] = COMMAND) -> 
         if lock.note:
             show.say(lock.note)
         with Interrupt() as interrupt:
-            children = Children(config.jobs, interrupt, show, command)
+            children = Children(config.jobs, interrupt, show)
             searches = _search(config, runs, children)
             if not interrupt.requested:
                 _write_record(config, runs)
@@ -105,6 +105,7 @@ def _search(config: SweepConfig, runs: list[Run], children: Children) -> list[Se
     for search in searches:
         if search.error is None:
             _add_rate(config, search)
+            children.show.say(search.describe())
         for run in runs:
             if (run.config.model, run.config.scale) != (search.model, search.scale):
                 continue
@@ -130,13 +131,15 @@ def _searched(config: SweepConfig, model: str, scale: str) -> PeakRate | None:
 
 
 def _add_rate(config: SweepConfig, search: Search) -> None:
+    """Record what a search has found, for the runs and for `mlx_pam train --rates`."""
     path = config.out / RATES
     table = durable.read_json(path) if path.exists() else {}
     table.setdefault(search.model, {})[search.scale] = search.entry(config)
     durable.replace(path, lambda file: durable.write_json(file, table))
+    search.discard_checkpoints()
 
 
 def _write_record(config: SweepConfig, runs: list[Run]) -> None:
     figures = ("name", "model", "variant", "scale", "seed", "parameters", "lr", "lr_origin")
     rows = [{name: run.to_dict()[name] for name in figures} for run in runs]
-    record.write(config, record.read(config), rows)
+    record.write(config, rows)
