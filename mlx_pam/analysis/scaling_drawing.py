@@ -104,8 +104,9 @@ class _Panel:
         means = np.array([late.mean for late in measured])
         bars = np.array([late.deviation or 0.0 for late in measured])
         self.axes.errorbar(
-            sizes, means, yerr=bars, color=colour, marker=marker, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6,
-            linestyle="none", elinewidth=1, capsize=2, zorder=4,
+            sizes, means, yerr=bars, color=colour, marker=marker, markersize=5.5,
+            markeredgecolor="white", markeredgewidth=0.6, linestyle="none", elinewidth=1,
+            capsize=2, zorder=4,
         )  # fmt: skip
         if fit.line is None:
             return [*(means - bars), *(means + bars)]

@@ -11,7 +11,7 @@ from mlx_pam.analysis.scaling import QUANTITIES, Crossing, Study
 from mlx_pam.analysis.scaling_points import Point, differences
 from mlx_pam.analysis.scaling_resampling import LEAST_RUNS
 
-COUNTED = {"nominal": "as sizes are called", "total": "exactly", "body": "without the embedding"}
+COUNTED = {"total": "exactly,", "body": "without the embedding,"}
 """How parameters are counted, in words."""
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 FEW_SCALES = 3
@@ -158,11 +158,10 @@ def _agreement(study: Study) -> Iterator[str]:
     ):
         both = set(loss.families) == set(perplexity.families)
         if both and loss.kind == perplexity.kind == "beyond":
-            ratio = loss.parameters / perplexity.parameters
-            ratio = max(ratio, 1 / ratio)
+            ratio = math.exp(abs(math.log(loss.parameters / perplexity.parameters)))
             if ratio > APART:
                 yield (
-                    f"Perplexity is exp of loss, so that both lines cannot be straight, yet their "
+                    "Perplexity is exp of loss, so that both lines cannot be straight, yet their "
                     f"crossings of {_list(loss.families)} lie a factor {times(ratio)} "
                     "apart: which is right is the choice of an axis."
                 )
@@ -178,12 +177,14 @@ def _counts(study: Study) -> Iterator[str]:
     if ratio > UNEQUAL:
         text += f"; outside it {large} has {times(ratio)} times those of {small} at {scale}"
     yield text + "."
-    for size in others:
-        found = [
-            _elsewhere(study, crossing, size) for crossing in study.crossings_of("loss", first)
-        ]
-        if found:
-            yield f"Counted {COUNTED[size]}, in loss {_list(found)}."
+    crossings = study.crossings_of("loss", first)
+    found = [
+        f"{COUNTED[size]} {_list(_elsewhere(study, crossing, size) for crossing in crossings)}"
+        for size in others
+        if crossings
+    ]
+    if found:
+        yield f"In loss, counted {'; counted '.join(found)}."
 
 
 def _elsewhere(study: Study, crossing: Crossing, size: str) -> str:
