@@ -101,7 +101,7 @@ class LiveSweep(PlainSweep):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._live.update(_progress_table(self._queue), refresh=True)
+        self._live.update(_progress_table(self._queue))
         self._live.stop()
 
     def begun(self, run: Run) -> None:

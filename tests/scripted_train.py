@@ -11,11 +11,15 @@ import io
 import json
 import math
 import os
+import subprocess
 import sys
 import time
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
+
+import pytest
 
 from mlx_pam.cli.arguments import parse
 from mlx_pam.config import TrainConfig
@@ -23,6 +27,7 @@ from mlx_pam.errors import MlxPamError
 from mlx_pam.training.interrupt import Interrupt
 from mlx_pam.training.lock import RunLock
 from mlx_pam.training.metrics import LOG, Log, read_log
+from mlx_pam.training.sweep import children
 
 COMMAND = (sys.executable, __file__)
 
@@ -42,6 +47,15 @@ class Inline:
 
     def poll(self) -> int:
         return self.code
+
+
+def replace_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a sweep call the script for its runs, inside this process."""
+    inline = types.SimpleNamespace(Popen=Inline, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(children, "subprocess", inline)
+    monkeypatch.setattr(children, "COMMAND", COMMAND)
+    monkeypatch.setattr(children, "POLL", 0.02)
+    monkeypatch.setenv("SCRIPT", script())
 
 
 def main(words: Sequence[str]) -> int:

@@ -9,10 +9,9 @@ import signal
 import subprocess
 import threading
 import time
-import types
 
 import pytest
-from scripted_train import COMMAND, Inline, script
+from scripted_train import replace_training, script
 
 from mlx_pam.config import SweepConfig
 from mlx_pam.errors import ConfigError, RunError
@@ -46,11 +45,7 @@ class Told:
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch):
     """In place of the training its script, inside this process."""
-    inline = types.SimpleNamespace(Popen=Inline, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(children, "subprocess", inline)
-    monkeypatch.setattr(children, "COMMAND", COMMAND)
-    monkeypatch.setattr(children, "POLL", 0.02)
-    monkeypatch.setenv("SCRIPT", script())
+    replace_training(monkeypatch)
 
 
 @pytest.fixture
