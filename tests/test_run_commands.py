@@ -108,6 +108,20 @@ def test_a_single_run_has_its_facts_above_it(finished, here):
     assert " ".join(facts.split()) in " ".join(drawn.split())
 
 
+def test_what_the_blocks_did_is_drawn_into_the_run(here, capsys):
+    pytest.importorskip("matplotlib")
+    told = {"layers.0.rms": 1.0, "layers.0.grad_norm": 0.1, "head.grad_norm": 0.2}
+    looked = [{"event": "diagnostics", "step": i, "tokens": 64 * i, **told} for i in (2, 4)]
+    write_log(here / "runs" / "deep", start(), *steps(1, 4), *looked)
+    assert cli.main(["plot", "runs/deep", "--diagnostics"]) == 0
+    assert capsys.readouterr().out == "runs/deep/diagnostics.png\n"
+    words = ["--diagnostics", "--x", "tokens", "--smooth", "--out", "x.svg"]
+    assert cli.main(["plot", "runs/deep", *words]) == 0
+    drawn = (here / "x.svg").read_text("utf-8")
+    expected = ("deep", "Residual stream", "Gradient norm", "block", "tokens")
+    assert all(f">{text}<" in drawn for text in expected)
+
+
 def test_what_has_no_steps_is_left_out_and_named(finished, here, capsys):
     pytest.importorskip("matplotlib")
     write_log(here / "runs" / "new", start())
@@ -126,6 +140,8 @@ def test_what_has_no_steps_is_left_out_and_named(finished, here, capsys):
         ([], "RUNS must be one run folder or several, got 'none'"),
         (["runs/first", "--out", "x.gif"], "--out must be a .png, .svg or .pdf file, got 'x.gif'"),
         (["runs/first", "--x", "epoch"], "--x must be one of step, tokens, time, got 'epoch'"),
+        (["runs/first", "--diagnostics"], "diagnostics must be in the log of first, got none"),
+        (["a", "b", "--diagnostics"], "RUNS must be one run folder with --diagnostics, got 2"),
         (["runs/first", "-o", "x.png"], "unexpected word '-o'"),
         (["runs/first", "--out", "/dev/null/x.png"], "out must be a file that can be written"),
     ],

@@ -35,6 +35,7 @@ from mlx_pam.errors import ConfigError
         ("on_nonfinite", "ignore"),
         ("max_skips", 0),
         ("eval_every", -1),
+        ("diagnostics_every", -1),
         ("keep", 0),
         ("stop_after", 0),
         ("sample_tokens", 0),

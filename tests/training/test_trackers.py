@@ -138,6 +138,16 @@ def test_a_tracker_is_told_what_the_log_is_told(corpus, tmp_path, scripted):
     assert tracker.closed == [False]
 
 
+def test_a_tracker_is_told_of_every_block(corpus, tmp_path, scripted):
+    tracker = scripted("wandb")
+    run(corpus, tmp_path, steps=4, diagnostics_every=2, track=("wandb",))
+    records = read_log(tmp_path, "diagnostics")
+    assert [record["step"] for record in records] == [2, 4]
+    for name in records[0].keys() - {"event", "step", "tokens", "time"}:
+        logged = [(record["step"], record[name]) for record in records]
+        assert tracker.values(f"diagnostics/{name}") == logged
+
+
 def test_nothing_is_told_twice_when_a_run_goes_on_from_a_checkpoint(
     corpus, tmp_path, scripted, power_cut, capsys
 ):
