@@ -69,11 +69,11 @@ def test_a_line_that_is_no_record_is_passed_over(tmp_path, rubbish):
 
 def test_every_line_is_json_even_for_a_loss_that_is_not_a_number(tmp_path):
     log = Log(tmp_path)
-    log.write("diverged", {"step": 1, "loss": math.nan, "grad_norm": math.inf})
+    log.write("diverged", {"step": 1, "loss": math.nan, "grad_norm": math.inf, "all": [math.nan]})
     log.close()
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
 
     record = json.loads((tmp_path / LOG).read_text(), parse_constant=refuse)
-    assert (record["loss"], record["grad_norm"]) == ("nan", "inf")
+    assert (record["loss"], record["grad_norm"], record["all"]) == ("nan", "inf", ["nan"])

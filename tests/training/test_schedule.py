@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_pam.config import Recipe, TrainConfig, recipe_for
+from mlx_pam.benchmarks.lr_search import RESULTS as SEARCH
+from mlx_pam.config import PRESETS, Recipe, TrainConfig, recipe_for
+from mlx_pam.config.rates import PACKAGED
 from mlx_pam.training.schedule import learning_rate
 
 RECIPE = dataclasses.replace(
@@ -48,6 +51,26 @@ def test_canonical_recipe_is_table_2():
     assert (recipe.peak_lr, recipe.weight_decay, recipe.warmup_steps) == (3e-5, 0.01, 500)
     assert (recipe.clip_norm, recipe.epochs, recipe.min_lr_ratio) == (1.0, 10, 0.0)
     assert (config.batch_size, config.seq_len) == (8, 512)
+
+
+def test_every_family_and_scale_has_a_tuned_rate_and_a_searched_one_tells_its_losses():
+    for family, scales in PRESETS.items():
+        for scale in scales:
+            recipe = recipe_for("tuned", family, scale)
+            assert 1e-3 <= recipe.peak_lr <= 4e-3
+            assert recipe.lr_origin.split(":")[0] in ("searched", "not searched")
+    rows = [json.loads(line) for line in SEARCH.read_text().splitlines()]
+    entry = json.loads(PACKAGED.read_text())["pam"]["5m"]
+    tried = {row["rate"]: row["validation_loss"] for row in entry["tried"]}
+    assert tried == {row["lr"]: row["validation_loss"] for row in rows}
+    assert {(entry["tokens"], entry["data"])} == {(row["tokens"], row["data"]) for row in rows}
+    assert tried[entry["rate"]] < min(tried.values()) + 0.04  # as its note has it
+
+
+def test_an_own_learning_rate_says_so():
+    recipe = TrainConfig(lr=0.5).resolved_recipe(10)
+    assert (recipe.peak_lr, recipe.lr_origin) == (0.5, "--lr")
+    assert TrainConfig(recipe="canonical").resolved_recipe(10).lr_origin == "the paper's"
 
 
 def test_warm_up_of_a_recipe_is_at_most_a_tenth_of_the_run_and_an_own_one_is_kept():
