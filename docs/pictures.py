@@ -12,6 +12,7 @@ from pathlib import Path
 import drawings
 import memory_plots
 import plots
+import scaling_plots
 from style import save
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -27,6 +28,7 @@ PICTURES = {
         plots.state_and_cache,
         plots.numerics,
         memory_plots.flat_memory,
+        scaling_plots.scaling_published,
     )
 }
 

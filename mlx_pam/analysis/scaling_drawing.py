@@ -145,8 +145,8 @@ class _Panel:
         axes, up = self.axes, 0.03 + 0.1 * row
         ground = {"facecolor": axes.get_facecolor(), "alpha": 0.7, "linewidth": 0, "pad": 1}
         look = {
-            "fontsize": 8, "color": style.INK, "linespacing": 1.35, "va": "bottom", "bbox": ground,
-            "zorder": 6,
+            "fontsize": 8, "color": style.INK, "linespacing": 1.35, "va": "bottom", "zorder": 6,
+            "bbox": ground if many else None,  # a text may stand on another crossing's line
         }  # fmt: skip
         if not self._shows(crossing):
             axes.text(0.985, up, f"{text} \u2192", ha="right", transform=axes.transAxes, **look)

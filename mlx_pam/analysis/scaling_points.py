@@ -50,7 +50,7 @@ class Point:
     training_loss: Late | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What `COMPARED` names."""
-    curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    curve: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
     """Tokens trained on and loss at each evaluation, [N] each."""
 
 

@@ -106,7 +106,8 @@ def _crossings(study: Study) -> Iterator[str]:
     few = len(study.families) <= 2  # else the table has those in perplexity
     for quantity in QUANTITIES if few else QUANTITIES[:1]:
         for crossing in study.crossings_of(quantity, study.sizes[0]):
-            yield _crossing(crossing)
+            gap = _gap(study, crossing) if quantity == "loss" else ""
+            yield _crossing(crossing) + gap
 
 
 def _crossing(c: Crossing) -> str:
@@ -137,6 +138,26 @@ def _crossing(c: Crossing) -> str:
         text += f"; resampled runs (95 %) put it between {amount(low)} and {amount(high)}"
         text += f", {decades:.1f} decades: it is not located" if decades > 1 else ""
     return f"{text}.{_left_out(c)}"
+
+
+def _gap(study: Study, c: Crossing) -> str:
+    """A crossing ahead means a gap that narrows; said is where it does not at the largest sizes."""
+    losses: list[dict[str, float]] = []
+    for family in c.families:
+        scales: dict[str, list[float]] = {}
+        for point in study.of(family):  # the smallest first
+            scales.setdefault(point.scale, []).append(point.loss.mean)
+        losses.append({scale: statistics.fmean(of) for scale, of in scales.items()})
+    gaps = {scale: losses[0][scale] - losses[1][scale] for scale in losses[0] if scale in losses[1]}
+    if c.kind != "beyond" or len(gaps) < FEW_SCALES:
+        return ""
+    (before, gap_before), (last, gap) = list(gaps.items())[-2:]
+    if gap < gap_before:
+        return ""
+    return (
+        f" Yet between the two largest, {before} and {last}, the gap does not narrow: it is "
+        f"{gap_before:.3f} and {gap:.3f} nats."
+    )
 
 
 def _left_out(c: Crossing) -> str:
@@ -176,15 +197,13 @@ def _counts(study: Study) -> Iterator[str]:
     ratio, scale, large, small = _unequal(study)
     if ratio > UNEQUAL:
         text += f"; outside it {large} has {times(ratio)} times those of {small} at {scale}"
-    yield text + "."
     crossings = study.crossings_of("loss", first)
     found = [
         f"{COUNTED[size]} {_list(_elsewhere(study, crossing, size) for crossing in crossings)}"
         for size in others
         if crossings
     ]
-    if found:
-        yield f"In loss, counted {'; counted '.join(found)}."
+    yield f"{text}." + (f" In loss, counted {'; counted '.join(found)}." if found else "")
 
 
 def _elsewhere(study: Study, crossing: Crossing, size: str) -> str:
