@@ -79,6 +79,13 @@ def test_a_variant_that_a_model_cannot_have_is_left_out(tmp_path):
     assert found == ["sam", "sam-recall", "transformer", "pam", "pam-phase-qk", "pam-recall"]
 
 
+def test_names_are_the_folders_seen_from_the_sweeps(tmp_path):
+    result = sweep(searched(tmp_path, out=tmp_path / "search"), Told())
+    assert [run.name for run in result.runs] == ["pam-300k-seed-0"]
+    for run in [*result.runs, *result.searched]:
+        assert (tmp_path / "search" / run.name / "log.jsonl").exists()
+
+
 def test_all_runs_see_the_same_tokens_in_whole_steps(tmp_path):
     config = settings(tmp_path, tokens=10_000, seq_len=32, batch_size=4, accumulate=3)
     assert (config.steps, config.search_steps) == (26, 5)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +32,8 @@ class Run:
     """Peak learning rate; None while it is searched."""
     lr_origin: str = "by search"
     """Where it comes from."""
+    is_trial: bool = False
+    """Whether it is one of the search."""
     state: State = "waiting"
     error: str | None = None
     """Why it failed or was left out, in a line."""
@@ -46,7 +50,9 @@ class Run:
     _session: tuple[int, float] | None = field(default=None, repr=False)
     """Step and time at which the last session began."""
     _evaluated: int = field(default=-1, repr=False)
+    """Step of the last evaluation."""
     _ended: int = field(default=-1, repr=False)
+    """Step at which the last session was done with the schedule, -1 if it was not."""
 
     @property
     def folder(self) -> Path:
@@ -54,9 +60,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The run folder's; a run of the search has that of its folder before it."""
-        folder = self.folder
-        return f"search/{folder.name}" if folder.parent.name == "search" else folder.name
+        """That of the run folder, seen from the sweep's."""
+        return f"search/{self.folder.name}" if self.is_trial else self.folder.name
 
     @property
     def output(self) -> Path:
@@ -97,20 +102,16 @@ class Run:
 
     def look(self) -> None:
         """Read what the log has got since the last look."""
-        try:
-            with (self.folder / LOG).open("rb") as log:
-                log.seek(0, 2)
-                if log.tell() < self._read:  # a resumed run drops what lies beyond its checkpoint
-                    self._read, self._evaluated, self._ended = 0, -1, -1
-                log.seek(self._read)
-                for line in log:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read += len(line)
-                    if record := parse_record(line):
-                        self._take_up(record)
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError), (self.folder / LOG).open("rb") as log:
+            if log.seek(0, os.SEEK_END) < self._read:  # a resumed run drops what is not saved
+                self._read, self._evaluated, self._ended = 0, -1, -1
+            log.seek(self._read)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                if record := parse_record(line):
+                    self._take_up(record)
 
     def _take_up(self, record: Record) -> None:
         event, step, time = record["event"], record.get("step", 0), record.get("time", 0.0)

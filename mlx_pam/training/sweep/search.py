@@ -109,7 +109,8 @@ class Search:
 
     def _add(self, config: SweepConfig, rates: list[float]) -> None:
         for rate in rates:
-            run = Run(config.search_run(self.model, self.scale, rate), rate, "tried by the search")
+            settings = config.search_run(self.model, self.scale, rate)
+            run = Run(settings, rate, "tried", is_trial=True)
             run.catch_up()
             if run.diverged:  # it would again
                 run.state, run.error = "failed", "training diverged"
