@@ -31,7 +31,7 @@ MODES = {"mlx": ("mlx", "ddp"), "ddp": ("torch", "ddp"), "fsdp": ("torch", "fsdp
 
 BUSY = {
     "steps": 6, "batch_size": 4, "accumulate": 2, "eval_every": 3, "save_every": 4,
-    "sample_every": 3, "sample_tokens": 5,
+    "sample_every": 3, "sample_tokens": 5, "diagnostics_every": 2,
 }  # fmt: skip
 
 
@@ -123,6 +123,8 @@ def test_two_processes_learn_as_one(together, family):
             for name in ("loss", "norm", "evaluation"):
                 assert found[name] == pytest.approx(expected[name], rel=1e-5), (mode, name)
             np.testing.assert_allclose(found["logits"], expected["logits"], atol=1e-4)
+            for told, right in zip(found["diagnostics"], expected["diagnostics"], strict=True):
+                assert told == pytest.approx(right, rel=1e-3, abs=1e-5), mode
         assert other["weights"] == []  # one process holds what is saved
         for array, right in zip(main["weights"], expected["weights"], strict=True):
             np.testing.assert_allclose(array, right, atol=1e-4)

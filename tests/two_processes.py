@@ -70,13 +70,15 @@ def learn(
     learner = backend.Learner(backend.build(FAMILIES[family], seed=3), RECIPE, dtype, recompute)
     decoder = backend.Decoder(learner.model)
     draw = np.random.default_rng(0)
-    found: dict[str, list] = {"loss": [], "halfway": [], "norm": [], "evaluation": [], "logits": []}
+    told = ("loss", "halfway", "norm", "diagnostics", "evaluation", "logits")
+    found: dict[str, list] = {name: [] for name in told}
     for _ in range(2):
         batch = draw.integers(SIZES["vocab_size"], size=(8, 18)).astype(np.int32)
         found["loss"].append(learner.gradient(batch[:4], 8 * 17))
         found["halfway"].append(learner.gradient_norm())
         found["loss"].append(learner.gradient(batch[4:], 8 * 17))
         found["norm"].append(learner.gradient_norm())
+        found["diagnostics"].append(learner.diagnostics(batch[:1]))
         learner.update(1e-2)
         mask = np.arange(17) < np.array([[17], [17], [9], [0]])
         found["evaluation"].append(learner.evaluate(batch[:4], mask))
