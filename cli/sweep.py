@@ -123,17 +123,22 @@ def _heading(config: SweepConfig) -> str:
     runs = list(config.runs())
     tokens = config.steps * config.tokens_per_step
     line = (
-        f"{len(runs)} runs of {config.steps:,} steps of {config.tokens_per_step:,} tokens: "
+        f"{len(runs)} {_runs(len(runs))} of {config.steps:,} steps of {config.tokens_per_step:,} tokens: "
         f"{tokens:,} tokens each, in {config.out}"
     )
     if config.search is None:
         return line
     each = config.search_steps * config.tokens_per_step
+    trials = len(config.search_rates)
     models = len({(run.model, run.scale) for run in runs})
     return (
-        f"{line}\nbefore them a search for {models} learning rates: {len(config.search_rates)} "
-        f"runs of {config.search_steps:,} steps each, or more; {each:,} tokens a run"
+        f"{line}\nbefore them a search for the learning rates of {models} models: for each "
+        f"{trials} {_runs(trials)} of {config.search_steps:,} steps, {each:,} tokens, or more"
     )
+
+
+def _runs(count: int) -> str:
+    return "run" if count == 1 else "runs"
 
 
 def _plan_table(runs: Sequence[Run]) -> Table:
