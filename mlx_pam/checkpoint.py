@@ -7,14 +7,14 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlx_pam import durable
-from mlx_pam.config import ModelConfig, model_config
+from mlx_pam.config import TOKENIZER, TOKENIZER_CONFIG, ModelConfig, model_config
 from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.parameters import parameter_table
 
@@ -41,6 +41,8 @@ class Checkpoint:
     weights: dict[str, np.ndarray]
     optimizer: dict[str, np.ndarray] | None = None
     training: dict[str, Any] | None = None
+    tokenizer: Mapping[str, bytes] = field(default_factory=dict)
+    """Name and contents of the files of a tokenizer that is not built in."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def save(
     weights: Mapping[str, np.ndarray],
     optimizer: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
+    tokenizer: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write a checkpoint folder that appears under its name only when all of it is on the disk.
 
@@ -91,6 +94,8 @@ def save(
             durable.write_arrays(unfinished / OPTIMIZER, optimizer)
         if training is not None:
             durable.write_json(unfinished / TRAINING, training)
+        for name, raw in (tokenizer or {}).items():
+            durable.write_bytes(unfinished / name, raw)
         marks = {path.name: durable.mark(path) for path in sorted(unfinished.iterdir())}
         durable.write_json(unfinished / COMPLETE, {"files": marks})
         durable.sync(unfinished)
@@ -246,7 +251,9 @@ def _load(directory: Path, optimizer: bool) -> Checkpoint:
     if optimizer:
         expected = {f"{moment}.{name}": t for moment in MOMENTS for name, t in tensors.items()}
         moments = durable.read_arrays(directory / OPTIMIZER, expected | {"step": ("I64", ())})
-    return Checkpoint(directory, config, weights, moments, training)
+    paths = [directory / name for name in (TOKENIZER, TOKENIZER_CONFIG)]
+    tokenizer = {path.name: durable.read_bytes(path) for path in paths if path.is_file()}
+    return Checkpoint(directory, config, weights, moments, training, tokenizer)
 
 
 def _checkpoint_folder(path: Path) -> Path:

@@ -80,14 +80,16 @@ class Row:
         state: TextState | None = None,
     ) -> None:
         tokenizer = model.tokenizer
-        ids = tokenizer.encode(prompt) if isinstance(prompt, str) else [int(i) for i in prompt]
+        begins = state is None or state.recent[-1:] == (tokenizer.end_of_text,)
+        is_text = isinstance(prompt, str)
+        ids = tokenizer.encode(prompt, begins) if is_text else [int(i) for i in prompt]
         for token in ids:
             inside = 0 <= token < tokenizer.vocab_size
             require(inside, "a token of the prompt", f"in 0..{tokenizer.vocab_size - 1}", token)
         self.start_ids = ids if ids or state else [tokenizer.end_of_text]
         self.last = -1  # none is drawn yet
         self.finish_reason: FinishReason | None = None if config.max_tokens else "length"
-        self._prompt = prompt if isinstance(prompt, str) else tokenizer.decode(ids)
+        self._prompt = prompt if is_text else tokenizer.decode(ids)
         self._prompt_tokens = len(ids)
         self._context = [*(state.recent if state else ()), *ids]
         self._given = len(self._context)
@@ -99,7 +101,8 @@ class Row:
         self._generator = np.random.default_rng(seed)
         self._model = model
         self._tokenizer = tokenizer
-        self._characters = StreamDecoder(tokenizer)
+        before = self.start_ids or list(state.recent)
+        self._characters = StreamDecoder(tokenizer, before[-1:] == [tokenizer.end_of_text])
         self._stops = StopTexts(config.stop)
         if state is not None:
             self._go_on(state)
@@ -114,10 +117,7 @@ class Row:
             self._seed, self._generator = state.seed, copy.deepcopy(state.generator)
         if not self.start_ids:
             for token in state.recent[-4:]:  # no character has more bytes
-                if token == self._tokenizer.end_of_text:
-                    self._characters.flush()
-                else:
-                    self._characters.push(token)
+                self._characters.push(token)
 
     def take(self, logits: np.ndarray) -> str:
         """Draw the next token; returns the text that may now be shown, "" inside a character."""

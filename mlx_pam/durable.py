@@ -30,6 +30,12 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     sync(path)
 
 
+def write_bytes(path: Path, raw: bytes) -> None:
+    """Write bytes, synced."""
+    path.write_bytes(raw)
+    sync(path)
+
+
 def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None
 ) -> None:
@@ -97,12 +103,18 @@ def require_mark(path: Path, expected: object) -> None:
         raise CheckpointError(f"{path} is damaged: it is not the file that was saved; take another")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_bytes(path: Path) -> bytes:
     require_file(path)
     try:
-        record = json.loads(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    raw = read_bytes(path)
+    try:
+        record = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: not JSON ({error})") from error
     if not isinstance(record, dict):

@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlx_pam import checkpoint
-from mlx_pam.config import VOCABULARIES, ModelConfig, require
-from mlx_pam.errors import CheckpointError
+from mlx_pam.checkpoint import Checkpoint
+from mlx_pam.config import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCABULARIES,
+    ModelConfig,
+    TokenizerFile,
+    require,
+    require_choice,
+)
+from mlx_pam.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from mlx_pam.backend import Backend
@@ -48,20 +57,44 @@ def load(path: Path | str, backend: str = "auto") -> LanguageModel:
     the missing or damaged file.
     """
     from mlx_pam.backend import get_backend
-    from mlx_pam.data.tokenizer import get_tokenizer
 
     saved = checkpoint.load(path)
-    tokenizer = get_tokenizer(_tokenizer_name(saved))
+    tokenizer = _tokenizer(saved)
     runtime = get_backend(backend)
     model = runtime.build(saved.config, saved.weights)
     return LanguageModel(saved.config, tokenizer, runtime, model, saved.path)
 
 
-def _tokenizer_name(saved: checkpoint.Checkpoint) -> str:
-    """As `training.json` records it; a model without one has the tokenizer of its vocabulary."""
-    if saved.training is not None:
-        return saved.training.get("tokenizer", "gpt2")
-    return "bytes" if saved.config.vocab_size == VOCABULARIES["bytes"].size else "gpt2"
+def _tokenizer(saved: Checkpoint) -> Tokenizer:
+    """The tokenizer that `training.json` names: a built-in one, or that of the folder.
+
+    Where nothing is named it is that of the folder, or else the built-in one of this vocabulary.
+    """
+    from mlx_pam.data.tokenizer import get_tokenizer
+
+    training = saved.training or {}
+    is_bytes = saved.config.vocab_size == VOCABULARIES["bytes"].size
+    default = TOKENIZER if saved.tokenizer else "bytes" if is_bytes else "gpt2"
+    name = training.get("tokenizer", "gpt2") if training else default
+    require_choice(f"tokenizer of {saved.path}", name, (*VOCABULARIES, TOKENIZER))
+    if name in VOCABULARIES:
+        return get_tokenizer(name)
+    path = saved.path / TOKENIZER
+    if TOKENIZER not in saved.tokenizer:
+        raise CheckpointError(f"{path} is missing: restore it, or take another checkpoint")
+    try:
+        raw, settings = (saved.tokenizer.get(name) for name in (TOKENIZER, TOKENIZER_CONFIG))
+        file = TokenizerFile.of(raw, settings, path)
+    except ConfigError as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from error
+    data = training.get("data")
+    trained = data.get("tokenizer_fingerprint") if isinstance(data, dict) else None
+    if trained not in (None, file.fingerprint):
+        raise CheckpointError(
+            f"{path} or {TOKENIZER_CONFIG} beside it is damaged: it is not the tokenizer that the "
+            "model was trained with; take another checkpoint"
+        )
+    return get_tokenizer(file)
 
 
 def newest_run(runs: Path | str = "runs") -> Path:

@@ -22,6 +22,12 @@ from mlx_pam.config.presets import PRESETS, Family, Scale
 from mlx_pam.config.recipe import RECIPES, Recipe, recipe_for
 from mlx_pam.config.rules import require, require_choice, require_count, require_range
 from mlx_pam.config.sweep import SweepConfig
+from mlx_pam.config.tokenizer_file import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    TokenizerFile,
+    read_tokenizer_file,
+)
 from mlx_pam.config.training import TrainConfig
 from mlx_pam.config.variants import VARIANTS, Change, VariantName, variant
 from mlx_pam.config.vocabulary import VOCABULARIES, Vocabulary
@@ -33,6 +39,8 @@ __all__ = [
     "GPT2_VOCABULARY",
     "PRESETS",
     "RECIPES",
+    "TOKENIZER",
+    "TOKENIZER_CONFIG",
     "VARIANTS",
     "VOCABULARIES",
     "Change",
@@ -46,12 +54,14 @@ __all__ = [
     "Scale",
     "Share",
     "SweepConfig",
+    "TokenizerFile",
     "TrainConfig",
     "TransformerConfig",
     "VariantName",
     "Vocabulary",
     "from_settings",
     "model_config",
+    "read_tokenizer_file",
     "recipe_for",
     "require",
     "require_choice",

@@ -20,8 +20,9 @@ from mlx_pam.config.rules import (
     require_count,
     require_range,
 )
+from mlx_pam.config.tokenizer_file import TOKENIZER, read_tokenizer_file
 from mlx_pam.config.variants import VARIANTS, VariantName, variant
-from mlx_pam.config.vocabulary import VOCABULARIES
+from mlx_pam.config.vocabulary import VOCABULARIES, Vocabulary
 
 Tracker = Literal["wandb", "tensorboard", "trackio"]
 
@@ -44,7 +45,8 @@ class TrainConfig:
     data: str = "sample"
     """sample, wikitext-103 or -2, hf:OWNER/NAME[:CONFIG], file, folder, or mixture: A*0.3,B*0.7."""
     tokenizer: str = "gpt2"
-    """gpt2 (50,257 tokens), or bytes: UTF-8 as it is, 257 tokens."""
+    """gpt2 (50,257 tokens), bytes (UTF-8 as it is, 257 tokens), or a Hugging Face tokenizer.json,
+    or a folder that holds one; a checkpoint of the run carries it."""
     stream: bool = False
     """Read the data as it is needed, from hub or files, and store none of it; needs --steps."""
     stream_buffer: int = 4096
@@ -119,7 +121,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         require_choice("model", self.model, get_args(Family))
         require_choice("scale", self.scale, get_args(Scale))
-        require_choice("tokenizer", self.tokenizer, tuple(VOCABULARIES))
+        named = isinstance(self.tokenizer, str) and self.tokenizer.strip()
+        rule = f"gpt2, bytes, or a {TOKENIZER} or a folder that holds one"
+        require(bool(named), "tokenizer", rule, self.tokenizer)
         require_choice("protect", self.protect, ("head", "channel"))
         gated = self.model != "transformer" or self.protect == "head"
         require(gated, "protect", "head with model transformer, which has no gate", self.protect)
@@ -131,7 +135,7 @@ class TrainConfig:
             free = self.protect == "head" or "protect" not in VARIANTS[self.variant].fields
             rule = f"head with variant {self.variant}, which sets it"
             require(free, "protect", rule, self.protect)
-            self.model_config()
+            variant(PRESETS[self.model][self.scale], self.variant)
         require_choice("recipe", self.recipe, RECIPES)
         tabled = self.recipe == "tuned" or self.rates is None
         rule = f"absent with recipe {self.recipe}, which has one rate"
@@ -177,7 +181,7 @@ class TrainConfig:
             return Path(self.out)
         names = "+".join(_folder_name(share.name) for share in shares(self.data))
         model = f"{self.model}-{self.variant}" if self.variant else self.model
-        tokenizer = "" if self.tokenizer == "gpt2" else f"-{self.tokenizer}"
+        tokenizer = "" if self.tokenizer == "gpt2" else f"-{_tokenizer_name(self.tokenizer)}"
         return Path("runs") / f"{model}-{self.scale}-{names[:100]}{tokenizer}"
 
     @property
@@ -190,13 +194,19 @@ class TrainConfig:
 
     def model_config(self) -> ModelConfig:
         """The preset of this family and scale, for this tokenizer, gate, resets and variant."""
-        vocabulary = VOCABULARIES[self.tokenizer]
+        vocabulary = self.vocabulary()
         config = PRESETS[self.model][self.scale]
         config = dataclasses.replace(config, vocab_size=vocabulary.size)
         if isinstance(config, MemoryConfig):
             reset = vocabulary.end_of_text if self.reset_at_documents else None
             config = dataclasses.replace(config, protect=self.protect, reset_token=reset)
         return config if self.variant is None else variant(config, self.variant)
+
+    def vocabulary(self) -> Vocabulary:
+        """Of the tokenizer; raises `ConfigError` where that is no name and no file that fits."""
+        if self.tokenizer in VOCABULARIES:
+            return VOCABULARIES[self.tokenizer]
+        return read_tokenizer_file(self.tokenizer).vocabulary
 
     def schedule_steps(self, windows_per_epoch: int) -> int:
         """Updates of the whole schedule: `steps`, or as many as the recipe's epochs need."""
@@ -247,3 +257,11 @@ def _folder_name(corpus: str) -> str:
     if not corpus.startswith("hf:"):
         name = Path(name).name
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
+
+
+def _tokenizer_name(tokenizer: str) -> str:
+    """The name of a tokenizer as a part of a folder's."""
+    path = Path(tokenizer)
+    if path.name == TOKENIZER:
+        path = path.parent
+    return re.sub(r"[^\w.-]+", "-", path.name.removesuffix(".json")).strip("-.") or "tokenizer"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from mlx_pam.config import VOCABULARIES
+from mlx_pam.data.borders import cut
 from mlx_pam.data.tokenizer import Tokenizer
 
 MARK = b"<|endoftext|>"
@@ -22,10 +23,9 @@ class ByteTokenizer(Tokenizer):
     fingerprint = hashlib.sha256(b"UTF-8 bytes, 256 is end of text").hexdigest()
 
     def pieces(self, blocks: Iterable[str]) -> Iterator[str]:
-        """The blocks: a text may be cut between any two characters."""
-        return filter(None, iter(blocks))
+        return cut(blocks, lambda before, after: True)  # a text may be cut anywhere
 
-    def encode_piece(self, piece: str) -> np.ndarray:
+    def encode_piece(self, piece: str, begins: bool = True) -> np.ndarray:
         return np.frombuffer(piece.encode(), np.uint8).astype(self.dtype)
 
     def token_bytes(self, token: int) -> bytes:

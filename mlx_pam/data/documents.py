@@ -7,7 +7,7 @@ counts bytes, of what a compressed file holds, or the rows of a table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -25,6 +25,10 @@ JSON_LINES = (".jsonl", ".json")
 TABLES = (".parquet",)
 
 _JSON_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a truth value"}
+
+
+Pieces = Callable[[Iterable[str]], Iterator[str]]
+"""How a tokenizer wants a long text cut: `Tokenizer.pieces`."""
 
 
 class Passage(NamedTuple):
@@ -45,7 +49,7 @@ class Reader(Protocol):
     def count(self) -> int:
         """Documents in the file."""
 
-    def read(self, place: int = 0) -> Iterator[Passage]:
+    def read(self, place: int = 0, pieces: Pieces = pieces) -> Iterator[Passage]:
         """The passages from a place on. Raises `DataError` where the file is not as it must be."""
 
 
@@ -58,7 +62,7 @@ class WholeText:
     def count(self) -> int:
         return 1
 
-    def read(self, place: int = 0) -> Iterator[Passage]:
+    def read(self, place: int = 0, pieces: Pieces = pieces) -> Iterator[Passage]:
         begin = len(byte_order_mark(self.file))
         place = max(place, begin)
         for piece in pieces(decoded(self.file, read_bytes(self.file, place), place)):
@@ -79,7 +83,7 @@ class Separated:
     def count(self) -> int:
         return sum(1 for _ in self.read())
 
-    def read(self, place: int = 0) -> Iterator[Passage]:
+    def read(self, place: int = 0, pieces: Pieces = pieces) -> Iterator[Passage]:
         lines: list[bytes] = []
         for at, line in _lines(self.file, place):
             if line.strip() == SEPARATORS[self.by]:
@@ -105,7 +109,7 @@ class JsonLines:
     def count(self) -> int:
         return sum(1 for _, line in _lines(self.file) if line.strip())
 
-    def read(self, place: int = 0) -> Iterator[Passage]:
+    def read(self, place: int = 0, pieces: Pieces = pieces) -> Iterator[Passage]:
         for at, line in _lines(self.file, place):
             if line.strip():
                 yield Passage(self._document(line, at), True, at)

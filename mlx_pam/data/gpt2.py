@@ -64,7 +64,7 @@ class BytePairTokenizer(Tokenizer):
     def pieces(self, blocks: Iterable[str]) -> Iterator[str]:
         return pieces(blocks)
 
-    def encode_piece(self, piece: str) -> np.ndarray:
+    def encode_piece(self, piece: str, begins: bool = True) -> np.ndarray:
         return self._encoding.encode_to_numpy(piece, disallowed_special=()).astype(self.dtype)
 
     def token_bytes(self, token: int) -> bytes:

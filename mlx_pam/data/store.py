@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,16 @@ class Stored:
     bytes: Mapping[str, int]
     note: str
     """What is to be told of the documents, behind their description."""
+
+
+class Piece(NamedTuple):
+    """A document, or a part of one."""
+
+    text: str
+    begins: bool
+    """Whether it is the first of its document."""
+    joined: bool
+    """Whether an end-of-text token stands before it."""
 
 
 def fingerprint(source: Source, tokenizer: Tokenizer) -> str:
@@ -132,13 +142,13 @@ def _tokenise(
     return {"dtype": tokenizer.dtype.name, "tokens": counts, "bytes": sizes, "note": apart.note()}
 
 
-def _batches(joined: Iterable[str | None]) -> Iterator[list[str | None]]:
+def _batches(joined: Iterable[Piece]) -> Iterator[list[Piece]]:
     """What `_joined` gives, in lists of about `BATCH` characters."""
-    batch: list[str | None] = []
+    batch: list[Piece] = []
     length = 0
     for piece in joined:
         batch.append(piece)
-        length += len(piece or "")
+        length += len(piece.text)
         if length >= BATCH:
             yield batch
             batch, length = [], 0
@@ -146,22 +156,23 @@ def _batches(joined: Iterable[str | None]) -> Iterator[list[str | None]]:
         yield batch
 
 
-def _joined(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[str | None]:
-    """Pieces of text, with None between documents; empty documents leave no trace."""
-    begun = False
+def _joined(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[Piece]:
+    """The pieces of all documents; empty ones leave no trace."""
+    is_first = True
     for document in documents:
-        for number, piece in enumerate(tokenizer.pieces(document)):
-            if begun and number == 0:
-                yield None
-            begun = True
-            yield piece
+        for number, text in enumerate(tokenizer.pieces(document)):
+            yield Piece(text, number == 0, number == 0 and not is_first)
+            is_first = False
 
 
-def _encode(batch: list[str | None], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
+def _encode(batch: list[Piece], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
     """The tokens of a batch, and the bytes of its text."""
     joint = np.array([tokenizer.end_of_text], tokenizer.dtype)
-    ids = [joint if piece is None else tokenizer.encode_piece(piece) for piece in batch]
-    return np.concatenate(ids), sum(len(piece.encode()) for piece in batch if piece)
+    ids = []
+    for piece in batch:
+        ids += [joint] * piece.joined
+        ids.append(tokenizer.encode_piece(piece.text, piece.begins))
+    return np.concatenate(ids), sum(len(piece.text.encode()) for piece in batch)
 
 
 def _sync(file: IO) -> None:

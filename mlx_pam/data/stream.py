@@ -80,7 +80,8 @@ class EndlessText:
                 random_draws(len(self.readers), self.seed, place.epoch, self.part), kind="stable"
             )
             for turn in range(place.turn, len(order)):
-                for passage in self.readers[order[turn]].read(place.passage):
+                reader = self.readers[order[turn]]
+                for passage in reader.read(place.passage, self.tokenizer.pieces):
                     if passage.text and not self._is_held_out(passage):
                         is_empty = False
                         yield Place(place.epoch, turn, passage.place, 0), passage
@@ -100,7 +101,8 @@ def digest(text: str) -> bytes:
 
 def encode_passage(passage: Passage, tokenizer: Tokenizer) -> np.ndarray:
     """Its tokens, behind an end-of-text token where a document begins."""
-    ids = [tokenizer.encode_piece(piece) for piece in tokenizer.pieces([passage.text])]
+    pieces = enumerate(tokenizer.pieces([passage.text]))
+    ids = [tokenizer.encode_piece(piece, passage.begins and n == 0) for n, piece in pieces]
     if passage.begins:
         ids.insert(0, np.array([tokenizer.end_of_text], tokenizer.dtype))
     return np.concatenate(ids)

@@ -100,7 +100,7 @@ def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Str
     given = files.readers.get("validation")
     train = files.readers["train"]
     tokens, documents, held_out, whole = [], 0, set(), set()
-    for each, passage in _passages(given or train):
+    for each, passage in _passages(given or train, tokenizer):
         documents += passage.begins
         if documents > streaming.validation:
             break
@@ -133,9 +133,9 @@ def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Str
     )
 
 
-def _passages(readers: Sequence[Reader]) -> Iterator[tuple[Reader, Passage]]:
+def _passages(readers: Sequence[Reader], tokenizer: Tokenizer) -> Iterator[tuple[Reader, Passage]]:
     for each in readers:
-        for passage in each.read():
+        for passage in each.read(pieces=tokenizer.pieces):
             yield each, passage
 
 

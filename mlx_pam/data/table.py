@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlx_pam.data.documents import FIELD, Passage
+from mlx_pam.data.documents import FIELD, Passage, Pieces
 from mlx_pam.data.files import File, readable
 from mlx_pam.data.text import plain
 from mlx_pam.errors import DataError
@@ -30,7 +30,7 @@ class Rows:
         with _opened(self.file) as table:
             return table.metadata.num_rows
 
-    def read(self, place: int = 0) -> Iterator[Passage]:
+    def read(self, place: int = 0, pieces: Pieces | None = None) -> Iterator[Passage]:
         with _opened(self.file) as table:
             column = self._column(table)
             row = 0

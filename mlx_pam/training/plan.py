@@ -40,7 +40,8 @@ class Plan:
 
     @property
     def checkpoint_bytes(self) -> int:
-        return checkpoint.size_on_disk(self.parameters)
+        tokenizer = sum(map(len, self.tokenizer.files.values()))
+        return checkpoint.size_on_disk(self.parameters) + tokenizer
 
     @property
     def disk_bytes(self) -> int:

@@ -168,7 +168,13 @@ class Trainer:
         def write() -> Path:
             folder = checkpoint.step_folder(run, self.step)
             if arrays:
-                checkpoint.save(folder, self.plan.model, *arrays, self.training_record())
+                checkpoint.save(
+                    folder,
+                    self.plan.model,
+                    *arrays,
+                    self.training_record(),
+                    self.plan.tokenizer.files,
+                )
             if self.best and self.best.step == self.step:
                 checkpoint.record_best(run, self.best)
             checkpoint.prune(run, self.plan.config.keep)
