@@ -123,8 +123,8 @@ def _heading(config: SweepConfig) -> str:
     runs = list(config.runs())
     tokens = config.steps * config.tokens_per_step
     line = (
-        f"{len(runs)} {_runs(len(runs))} of {config.steps:,} steps of {config.tokens_per_step:,} tokens: "
-        f"{tokens:,} tokens each, in {config.out}"
+        f"{len(runs)} {_runs(len(runs))} of {config.steps:,} steps of "
+        f"{config.tokens_per_step:,} tokens: {tokens:,} tokens each, in {config.out}"
     )
     if config.search is None:
         return line
