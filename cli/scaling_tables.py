@@ -16,108 +16,130 @@ from mlx_pam.analysis.scaling_resampling import Interval
 from mlx_pam.analysis.scaling_words import amount, times
 
 UNKNOWN = "–"
-WORDS = ("family", "scale", "size", "of", "families", "in")
-COUNTED = {"nominal": "nominal", "total": "total", "body": "no embedding"}
+WORDS = ("family", "scale", "size", "families", "in")
+WRAPPED = ("family", "families")
+"""Columns that may take more than a line."""
+LESSER = ("training loss", "weights", "there", "σ late", "by largest", "no emb.", "R²")
+"""Columns that a narrow terminal goes without, in this order."""
+SHORT = {"body": "no emb.", "perplexity": "ppl"}
+"""Words that would make columns wide."""
+
+Row = dict[str, str]
 
 
 def print_tables(found: Study, sentences: Sequence[str]) -> None:
     """What was measured, the lines, where they meet, and what that is worth."""
     console = Console(highlight=False)
-    tables = [_measured(found), _lines(found)]
-    if found.crossings:
-        tables.append(_crossings(found))
-    if not console.is_terminal:
-        endless = console.options.update(width=10_000)  # a file or a pipe has no edge
-        needed = max(console.measure(table, options=endless).maximum for table in tables)
-        console.width = max(100, needed)
-    for table in tables:
-        console.print(table)
+    for rows in (_measured(found), _lines(found), _crossings(found)):
+        if rows:
+            _print(console, rows)
     for sentence in sentences:
         console.print(f"- {sentence}", soft_wrap=not console.is_terminal, markup=False)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in columns:
-        table.add_column(name, justify="left" if name in WORDS else "right", overflow="fold")
+def _print(console: Console, rows: Sequence[Row]) -> None:
+    endless = console.options.update(width=10_000)
+    for dropped in range(len(LESSER) + 1):
+        table = _table(rows, without=LESSER[:dropped])
+        needed = console.measure(table, options=endless).maximum
+        if not console.is_terminal:
+            console.width = needed  # a file or a pipe has no edge
+        if needed <= console.width:
+            break
+    console.print(table)
+
+
+def _table(rows: Sequence[Row], without: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = [name for name in rows[0] if name not in without]
+    for name in shown:
+        justify = "left" if name in WORDS else "right"
+        table.add_column(name, justify=justify, no_wrap=name not in WRAPPED, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[name] for name in shown))
     return table
 
 
-def _measured(found: Study) -> Table:
+def _measured(found: Study) -> list[Row]:
     """A row for each family and scale, over its seeds."""
-    table = _table(
-        "family", "scale", "runs", "parameters", "no embedding", "loss", "late sd", "seeds sd",
-        "perplexity", "training loss",
-    )  # fmt: skip
     groups: dict[tuple[str, str], list[Point]] = {}
     for point in found.points:
         groups.setdefault((point.family, point.scale), []).append(point)
+    rows = []
     for (family, scale), points in groups.items():
         losses = [point.loss.mean for point in points]
         late = [point.loss.deviation for point in points]
         training = [point.training_loss.mean for point in points if point.training_loss]
-        table.add_row(
-            family,
-            scale,
-            str(len(points)),
-            f"{points[0].sizes['total']:,}",
-            f"{points[0].sizes['body']:,}",
-            f"{statistics.fmean(losses):.3f}",
-            UNKNOWN if None in late else f"{math.sqrt(statistics.fmean(d * d for d in late)):.2g}",
-            f"{statistics.stdev(losses):.2g}" if len(losses) > 1 else UNKNOWN,
-            f"{statistics.fmean(point.perplexity.mean for point in points):,.2f}",
-            f"{statistics.fmean(training):.3f}" if training else UNKNOWN,
+        variance = None if None in late else statistics.fmean(d * d for d in late)
+        perplexity = statistics.fmean(point.perplexity.mean for point in points)
+        rows.append(
+            {
+                "family": family,
+                "scale": scale,
+                "runs": str(len(points)),
+                "total": amount(points[0].sizes["total"]),
+                SHORT["body"]: amount(points[0].sizes["body"]),
+                "loss": f"{statistics.fmean(losses):.3f}",
+                "σ late": UNKNOWN if variance is None else f"{math.sqrt(variance):.2g}",
+                "σ seeds": f"{statistics.stdev(losses):.2g}" if len(losses) > 1 else UNKNOWN,
+                "perplexity": f"{perplexity:,.2f}",
+                "training loss": f"{statistics.fmean(training):.3f}" if training else UNKNOWN,
+            }
         )
-    return table
+    return rows
 
 
-def _lines(found: Study) -> Table:
-    table = _table("size", "family", "in", "slope", "± error", "95 %", "R²", "weights")
-    for size in found.sizes:
-        for family in found.families:
-            for quantity in QUANTITIES:
-                fit = found.fit(family, quantity, size)
-                table.add_row(COUNTED[size], family, quantity, *_line(fit))
-    return table
+def _lines(found: Study) -> list[Row]:
+    return [
+        {"size": SHORT.get(size, size), "family": family, "in": SHORT.get(quantity, quantity)}
+        | _line(found.fit(family, quantity, size))
+        for size in found.sizes
+        for family in found.families
+        for quantity in QUANTITIES
+    ]
 
 
-def _line(fit: Fit) -> list[str]:
-    if fit.line is None:
-        return [UNKNOWN] * 5
+def _line(fit: Fit) -> Row:
     line, bounds = fit.line, fit.slope_interval
+    row = dict.fromkeys(("slope", "± error", "95 %", "R²", "weights"), UNKNOWN)
+    if line is None:
+        return row
+    row |= {"slope": f"{line.slope:.4f}", "weights": "1/σ²" if fit.weighted else "equal"}
+    if line.slope_error is not None:
+        row["± error"] = f"{line.slope_error:.4f}"
+    if line.r_squared is not None:
+        row["R²"] = f"{line.r_squared:.3f}"
+    if bounds is not None:
+        row["95 %"] = f"{bounds.low:.3f} to {bounds.high:.3f}"
+    return row
+
+
+def _crossings(found: Study) -> list[Row]:
     return [
-        f"{line.slope:.4f}",
-        UNKNOWN if line.slope_error is None else f"{line.slope_error:.4f}",
-        f"{bounds.low:.4f} to {bounds.high:.4f}" if bounds else UNKNOWN,
-        UNKNOWN if line.r_squared is None else f"{line.r_squared:.3f}",
-        "1/σ²" if fit.weighted else "equal",
+        {
+            "size": SHORT.get(size, size),
+            "families": ", ".join(crossing.families),
+            "in": SHORT.get(quantity, quantity),
+        }
+        | _crossing(crossing)
+        for size in found.sizes
+        for quantity in QUANTITIES
+        for crossing in found.crossings_of(quantity, size)
     ]
 
 
-def _crossings(found: Study) -> Table:
-    table = _table(
-        "size", "families", "in", "meet at", "there", "by largest", "95 %", "one scale left out"
-    )
-    for size in found.sizes:
-        for quantity in QUANTITIES:
-            for crossing in found.crossings_of(quantity, size):
-                names = ", ".join(crossing.families)
-                table.add_row(COUNTED[size], names, quantity, *_crossing(crossing))
-    return table
-
-
-def _crossing(c: Crossing) -> list[str]:
+def _crossing(c: Crossing) -> Row:
+    row = dict.fromkeys(("meet at", "there", "by largest", "95 %", "one left out"), UNKNOWN)
     if c.kind in ("parallel", "before"):
-        where = {"parallel": "parallel", "before": "none to the right"}[c.kind]
-        return [where, *[UNKNOWN] * 4]
+        return row | {"meet at": {"parallel": "parallel", "before": "behind"}[c.kind]}
     left_out = Interval(min(c.without.values()), max(c.without.values())) if c.without else None
-    return [
-        amount(c.parameters),
-        f"{c.value:.3g}",
-        f"× {times(c.factor)}" if c.kind == "beyond" else "within",
-        _range(c.interval),
-        _range(left_out),
-    ]
+    return {
+        "meet at": amount(c.parameters),
+        "there": f"{c.value:.3g}",
+        "by largest": f"× {times(c.factor)}" if c.kind == "beyond" else "within",
+        "95 %": _range(c.interval),
+        "one left out": _range(left_out),
+    }
 
 
 def _range(bounds: Interval | None) -> str:

@@ -79,7 +79,9 @@ def _point(run: Path, window: float) -> Point:
     losses = curves.column("evaluation", "loss")
     losses = losses[np.isfinite(losses)]
     if not len(losses):
-        raise ConfigError("no evaluation")
+        raise ConfigError("it has no evaluation")
+    if late(losses, window).mean <= 0:
+        raise ConfigError("its loss is not above zero, and has no logarithm")
     training = curves.column("step", "loss")
     training = training[np.isfinite(training)]
     return Point(

@@ -20,6 +20,8 @@ UNEQUAL = 1.02
 """Ratio of the families' sizes at one scale from which on it is mentioned."""
 APART = 2.0
 """Ratio of the crossings in loss and in perplexity from which on it is mentioned."""
+ALIKE = 1.1
+"""Ratio of the families' sizes at one scale up to which their losses there are compared."""
 DECISIVE = 2.0
 """Effective runs below which one run decides a line."""
 
@@ -142,17 +144,17 @@ def _crossing(c: Crossing) -> str:
 
 def _gap(study: Study, c: Crossing) -> str:
     """A crossing ahead means a gap that narrows; said is where it does not at the largest sizes."""
-    losses: list[dict[str, float]] = []
-    for family in c.families:
-        scales: dict[str, list[float]] = {}
-        for point in study.of(family):  # the smallest first
-            scales.setdefault(point.scale, []).append(point.loss.mean)
-        losses.append({scale: statistics.fmean(of) for scale, of in scales.items()})
-    gaps = {scale: losses[0][scale] - losses[1][scale] for scale in losses[0] if scale in losses[1]}
+    gaps = {}
+    for scale in dict.fromkeys(point.scale for point in study.of(c.families[0])):  # rising
+        pair = [[p for p in study.of(family) if p.scale == scale] for family in c.families]
+        sizes = [of[0].sizes[c.size] for of in pair if of]
+        if len(sizes) == 2 and max(sizes) <= ALIKE * min(sizes):
+            losses = [statistics.fmean(point.loss.mean for point in of) for of in pair]
+            gaps[scale] = losses[0] - losses[1]
     if c.kind != "beyond" or len(gaps) < FEW_SCALES:
         return ""
     (before, gap_before), (last, gap) = list(gaps.items())[-2:]
-    if gap < gap_before:
+    if not 0 < gap_before <= gap:
         return ""
     return (
         f" Yet between the two largest, {before} and {last}, the gap does not narrow: it is "

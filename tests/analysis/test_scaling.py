@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scaling_runs import SCALES, parameters, power_law, write_run, write_sweep
+from written_log import end, evaluation, start, steps, write_log
 
 from mlx_pam.analysis.scaling import Study, study
 from mlx_pam.analysis.scaling_points import differences, late, read_points
@@ -56,11 +57,18 @@ def test_only_finished_runs_directly_in_the_folder_are_read(tmp_path):
     write_run(tmp_path / "search", "pam", "25m", 3.0)
     damaged = write_run(tmp_path, "sam", "5m", 3.0) / "log.jsonl"
     damaged.write_text(damaged.read_text().replace('"model_type": "sam"', '"model_type": "x"'))
+    write_run(tmp_path, "sam", "10m", 0.0)
+    write_log(tmp_path / "sam-25m-0", start(), *steps(1, 3), evaluation(3), end(100))
+    write_log(tmp_path / "sam-50m-0", start(), *steps(1, 3), end(100))
+    (tmp_path / "empty").mkdir()
     points, left_out = read_points(tmp_path, 0.2)
     assert [point.run for point in points] == ["pam-5m-0"]
+    assert left_out["sam-10m-0"] == "its loss is not above zero, and has no logarithm"
     assert left_out["pam-10m-0"] == "interrupted"
     assert "model_type must be one of" in left_out["sam-5m-0"]
-    assert len(left_out) == 2
+    assert "must be a JSON object, got NoneType" in left_out["sam-25m-0"]
+    assert left_out["sam-50m-0"] == "it has no evaluation"
+    assert len(left_out) == 5
 
 
 def test_variants_are_families_of_their_own(tmp_path):
