@@ -84,11 +84,18 @@ def byte_fallback() -> dict[str, Any]:
     return spec
 
 
-def unigram() -> dict[str, Any]:
-    """After sentencepiece's manner: a unigram model over words with a space before each."""
+def unigram(words_apart: bool = False) -> dict[str, Any]:
+    """After sentencepiece's manner: a unigram model over words with a space before each.
+
+    With `words_apart` as T5 has it, which forgets what other white space there was.
+    """
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.Unigram())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    metaspace = tokenizers.pre_tokenizers.Metaspace()
+    made.pre_tokenizer = metaspace
+    if words_apart:
+        split = tokenizers.pre_tokenizers.WhitespaceSplit()
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, metaspace])
     made.decoder = tokenizers.decoders.Metaspace()
     trainer = tokenizers.trainers.UnigramTrainer(
         vocab_size=120,
