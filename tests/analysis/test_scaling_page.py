@@ -29,11 +29,14 @@ def test_the_figures_on_the_page_are_true():
             expected += [f"{slope:.3f}".replace("-", "−") for slope in slopes]
             expected += [amount(crossing.parameters), " to ".join(map(amount, ends))]
         assert rows[name] == expected
+    halves = [p.scale for p in found.of("pam") if p.sizes["body"] < p.sizes["total"] / 2]
+    assert halves == ["5m", "10m", "25m", "50m"]
     (loss,), (perplexity,) = (found.crossings_of(q, "nominal") for q in ("loss", "perplexity"))
     words = " ".join(text.split())
     pam, sam = PERPLEXITIES["pam"], PERPLEXITIES["sam"]
     gaps = [math.log(p / s) for p, s in zip(pam, sam, strict=True)]
     for part in (
+        f"the former at {loss.value:.2f} nats",
         f"lies {times(loss.factor)} times beyond it",
         f"anywhere from {amount(loss.interval.low)} parameters upwards",
         f"in {percent(loss.never)} of the samples the lines never meet",
