@@ -127,7 +127,7 @@ class Children:
         run = child.run
         if run.finished:
             run.state = "finished"
-        elif self.interrupt.requested and code in (0, EXIT_INTERRUPT, -signal.SIGINT):
+        elif self.interrupt.requested and code in (0, EXIT_INTERRUPT, -signal.SIGTERM):
             run.state = "interrupted"
         else:
             run.state, run.error = "failed", _last_error(run.output, child.start, code)
@@ -138,7 +138,7 @@ class Children:
                 self._children.remove(child)
             elif not child.asked:
                 child.asked = True
-                child.process.send_signal(signal.SIGINT)
+                child.process.terminate()  # SIGINT may be ignored, as it is in the background
 
 
 def _last_error(output: Path, start: int, code: int) -> str:
