@@ -63,8 +63,10 @@ class Learner:
         """Inside, the model holds these parameters, in the type of the arithmetic."""
         kept = self.model.trainable_parameters()
         self.model.update(tree_map(lambda p: p.astype(self.dtype), parameters))
-        yield
-        self.model.update(kept)  # so that the model never holds the placeholders of a trace
+        try:
+            yield
+        finally:
+            self.model.update(kept)  # so that the model never holds the placeholders of a trace
 
     def _hidden(self, parameters, ids: mx.array, phases: mx.array) -> tuple[mx.array, mx.array]:
         """What the head reads, as rows `[BT, E]`, and its table, in the type of the arithmetic."""
