@@ -11,11 +11,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mlx_pam.analysis.scaling import Study, study
-from mlx_pam.analysis.scaling_points import read_points
-from mlx_pam.analysis.scaling_published import published_points
-from mlx_pam.analysis.scaling_record import to_json
-from mlx_pam.analysis.scaling_words import sentences
+from mlx_pam.analysis.scaling.points import read_points
+from mlx_pam.analysis.scaling.published import published_points
+from mlx_pam.analysis.scaling.record import to_json
+from mlx_pam.analysis.scaling.study import Study, study
+from mlx_pam.analysis.scaling.words import sentences
 from mlx_pam.cli.arguments import parse
 from mlx_pam.cli.plot import KINDS
 from mlx_pam.cli.scaling_tables import print_tables
@@ -96,8 +96,8 @@ def _study(config: ScalingConfig) -> Study:
 def _draw(found: Study, out: Path) -> list[Path]:
     """Write the pictures; the curves only where there are any."""
     from mlx_pam.analysis.drawing import save  # heavy: the rest does without
-    from mlx_pam.analysis.scaling_curves import draw_convergence
-    from mlx_pam.analysis.scaling_drawing import draw_scaling
+    from mlx_pam.analysis.scaling.curves import draw_convergence
+    from mlx_pam.analysis.scaling.drawing import draw_scaling
 
     figures = {out: draw_scaling(found)}
     if any(point.curve for point in found.points):

@@ -10,10 +10,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mlx_pam.analysis.scaling import QUANTITIES, Crossing, Fit, Study
-from mlx_pam.analysis.scaling_points import Point
-from mlx_pam.analysis.scaling_resampling import Interval
-from mlx_pam.analysis.scaling_words import amount, times
+from mlx_pam.analysis.scaling.points import Point
+from mlx_pam.analysis.scaling.resampling import Interval
+from mlx_pam.analysis.scaling.study import QUANTITIES, Crossing, Fit, Study
+from mlx_pam.analysis.scaling.words import amount, times
 
 UNKNOWN = "–"
 WORDS = ("family", "scale", "size", "families", "in")

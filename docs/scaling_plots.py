@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from mlx_pam.analysis.scaling import study
-from mlx_pam.analysis.scaling_drawing import draw_scaling
-from mlx_pam.analysis.scaling_published import published_points
+from mlx_pam.analysis.scaling.drawing import draw_scaling
+from mlx_pam.analysis.scaling.published import published_points
+from mlx_pam.analysis.scaling.study import study
 
 
 def scaling_published() -> Figure:

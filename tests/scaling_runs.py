@@ -8,7 +8,7 @@ from typing import Any
 
 from written_log import end, evaluation, start, step, write_log
 
-from mlx_pam.analysis.scaling_points import sizes
+from mlx_pam.analysis.scaling.points import sizes
 from mlx_pam.config import PRESETS
 
 SCALES = ("5m", "10m", "25m", "50m", "100m")

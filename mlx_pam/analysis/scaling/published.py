@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from mlx_pam.analysis.scaling_points import Late, Point, sizes
+from mlx_pam.analysis.scaling.points import Late, Point, sizes
 from mlx_pam.config import PRESETS, Family, Scale
 
 PERPLEXITIES: dict[Family, tuple[float, ...]] = {

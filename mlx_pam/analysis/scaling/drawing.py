@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mlx_pam.analysis import style
-from mlx_pam.analysis.scaling import QUANTITIES, Crossing, Fit, Quantity, Study
-from mlx_pam.analysis.scaling_resampling import LOWER, UPPER, quantile
-from mlx_pam.analysis.scaling_words import amount
+from mlx_pam.analysis.scaling.resampling import LOWER, UPPER, quantile
+from mlx_pam.analysis.scaling.study import QUANTITIES, Crossing, Fit, Quantity, Study
+from mlx_pam.analysis.scaling.words import amount
 
 SIZE = (11.0, 5.0)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

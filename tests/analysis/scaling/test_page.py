@@ -6,11 +6,11 @@ import math
 import re
 from pathlib import Path
 
-from mlx_pam.analysis.scaling import study
-from mlx_pam.analysis.scaling_published import PERPLEXITIES, published_points
-from mlx_pam.analysis.scaling_words import amount, percent, times
+from mlx_pam.analysis.scaling.published import PERPLEXITIES, published_points
+from mlx_pam.analysis.scaling.study import study
+from mlx_pam.analysis.scaling.words import amount, percent, times
 
-PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
 COUNTS = {"nominal": "nominal", "exact": "total", "without the embedding": "body"}
 
 

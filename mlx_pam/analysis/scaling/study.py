@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from mlx_pam.analysis.scaling_fits import Line, fit_line, weights
-from mlx_pam.analysis.scaling_floor import Floor, fit_floor
-from mlx_pam.analysis.scaling_points import Late, Point
-from mlx_pam.analysis.scaling_resampling import (
+from mlx_pam.analysis.scaling.fits import Line, fit_line, weights
+from mlx_pam.analysis.scaling.floor import Floor, fit_floor
+from mlx_pam.analysis.scaling.points import Late, Point
+from mlx_pam.analysis.scaling.resampling import (
     Interval,
     Samples,
     interval,

@@ -7,9 +7,9 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from mlx_pam.analysis.scaling import QUANTITIES, Crossing, Study
-from mlx_pam.analysis.scaling_points import Point, differences
-from mlx_pam.analysis.scaling_resampling import LEAST_RUNS
+from mlx_pam.analysis.scaling.points import Point, differences
+from mlx_pam.analysis.scaling.resampling import LEAST_RUNS
+from mlx_pam.analysis.scaling.study import QUANTITIES, Crossing, Study
 
 COUNTED = {"total": "exactly,", "body": "without the embedding,"}
 """How parameters are counted, in words."""

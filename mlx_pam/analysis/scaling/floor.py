@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlx_pam.analysis.scaling_fits import (
+from mlx_pam.analysis.scaling.fits import (
     LEAST_SIZES_OF_FLOOR,
     Line,
     Saturating,
     fit_line,
     fit_saturating,
 )
-from mlx_pam.analysis.scaling_resampling import without_each
+from mlx_pam.analysis.scaling.resampling import without_each
 
 STEADY = 2.0
 """Ratio of the floors with one scale left out, up to which the floor is determined."""

@@ -7,16 +7,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from mlx_pam.analysis.scaling import study
-from mlx_pam.analysis.scaling_points import Late
-from mlx_pam.analysis.scaling_published import published_points
+from mlx_pam.analysis.scaling.points import Late
+from mlx_pam.analysis.scaling.published import published_points
+from mlx_pam.analysis.scaling.study import study
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotlib")
 
 from matplotlib.collections import PolyCollection
 
-from mlx_pam.analysis.scaling_curves import draw_convergence
-from mlx_pam.analysis.scaling_drawing import draw_scaling
+from mlx_pam.analysis.scaling.curves import draw_convergence
+from mlx_pam.analysis.scaling.drawing import draw_scaling
 
 
 def texts(axes) -> list[str]:

@@ -11,10 +11,10 @@ import pytest
 from scaling_runs import SCALES, parameters, power_law, write_run, write_sweep
 from written_log import end, evaluation, start, steps, write_log
 
-from mlx_pam.analysis.scaling import Study, study
-from mlx_pam.analysis.scaling_points import differences, late, read_points
-from mlx_pam.analysis.scaling_published import published_points
-from mlx_pam.analysis.scaling_words import amount, deviations, sentences, times
+from mlx_pam.analysis.scaling.points import differences, late, read_points
+from mlx_pam.analysis.scaling.published import published_points
+from mlx_pam.analysis.scaling.study import Study, study
+from mlx_pam.analysis.scaling.words import amount, deviations, sentences, times
 
 LAWS = {"pam": power_law(-0.15, 2e9, 2.2), "sam": power_law(-0.12, 2e9, 2.2)}
 

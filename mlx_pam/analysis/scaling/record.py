@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from mlx_pam.analysis.scaling import Study
+from mlx_pam.analysis.scaling.study import Study
 
 ARRAYS = ("samples", "curve")
 """Fields that pictures are drawn from, and that a record goes without."""

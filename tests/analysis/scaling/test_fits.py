@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from mlx_pam.analysis.scaling_fits import fit_line, fit_saturating, lines, weights
-from mlx_pam.analysis.scaling_resampling import (
+from mlx_pam.analysis.scaling.fits import fit_line, fit_saturating, lines, weights
+from mlx_pam.analysis.scaling.resampling import (
     Interval,
     Samples,
     interval,

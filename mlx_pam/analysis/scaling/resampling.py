@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mlx_pam.analysis.scaling_fits import lines
+from mlx_pam.analysis.scaling.fits import lines
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mlx_pam.analysis import style
-from mlx_pam.analysis.scaling import Study
-from mlx_pam.analysis.scaling_points import Point
+from mlx_pam.analysis.scaling.points import Point
+from mlx_pam.analysis.scaling.study import Study
 
 WIDTH, HEIGHT = 3.9, 4.4
 """Inches of a family's panel."""

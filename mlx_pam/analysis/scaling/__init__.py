@@ -1,0 +1,1 @@
+"""Scaling laws from the runs of a sweep: lines, where they meet, floors, and their pictures."""
