@@ -14,6 +14,7 @@ from mlx_pam.errors import CheckpointError
 from mlx_pam.parameters import initial_weights
 
 CONFIG = PAMConfig(dim=6, num_layers=2, num_heads=2, head_dim=4, vocab_size=11)
+TOKENIZER = {"tokenizer.json": b"{\r\n}", "tokenizer_config.json": b"\xff"}
 TRAINING = {"step": 3, "tokens": 96, "elapsed": 1.5}
 
 
@@ -27,9 +28,8 @@ def optimizer_of(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def save(run: Path, step: int = 3) -> Path:
     weights = initial_weights(CONFIG, seed=step)
     folder = checkpoint.step_folder(run, step)
-    return checkpoint.save(
-        folder, CONFIG, weights, optimizer_of(weights), TRAINING | {"step": step}
-    )
+    training = TRAINING | {"step": step}
+    return checkpoint.save(folder, CONFIG, weights, optimizer_of(weights), training, TOKENIZER)
 
 
 def test_everything_comes_back_to_the_bit(tmp_path):
@@ -38,6 +38,7 @@ def test_everything_comes_back_to_the_bit(tmp_path):
     weights = initial_weights(CONFIG, seed=3)
     assert found.config == CONFIG
     assert found.training == TRAINING
+    assert found.tokenizer == TOKENIZER
     for saved, loaded in ((weights, found.weights), (optimizer_of(weights), found.optimizer)):
         assert set(saved) == set(loaded)
         for name, array in saved.items():
@@ -72,7 +73,9 @@ def test_an_empty_run_folder_has_no_checkpoint(tmp_path):
         checkpoint.load(tmp_path / "absent")
 
 
-@pytest.mark.parametrize("moment", ["mkdir", "write_arrays", "mark", "sync", "rename"])
+@pytest.mark.parametrize(
+    "moment", ["mkdir", "write_arrays", "write_bytes", "mark", "sync", "rename"]
+)
 def test_a_crash_while_saving_leaves_the_older_checkpoint_and_no_rubbish(
     tmp_path, monkeypatch, moment
 ):
@@ -277,7 +280,7 @@ def test_a_best_checkpoint_that_is_not_there_is_said(tmp_path, record):
     checkpoint.prune(tmp_path, keep=1)  # is no obstacle to a run
 
 
-@pytest.mark.parametrize("moment", ["require_mark", "read_json", "read_arrays"])
+@pytest.mark.parametrize("moment", ["require_mark", "read_json", "read_arrays", "read_bytes"])
 @pytest.mark.parametrize("name", ["", "best"])
 def test_a_reader_whose_checkpoint_is_removed_takes_the_next(tmp_path, monkeypatch, moment, name):
     """As a run at work would, which saves another one just before a part of it is read."""

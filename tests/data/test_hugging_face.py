@@ -40,7 +40,7 @@ OWN = {kind: tokenizers.Tokenizer.from_str(json.dumps(spec)) for kind, spec in S
 OWN["byte fallback"].no_truncation()
 UNIGRAM = [*SPECS][3:]
 LOSSLESS = st.sampled_from([*SPECS][:3])
-SEAMS = st.text(st.sampled_from(" \n\t\r\x0b\x85\xa0\u2003\u2028\ufeffaAs'1é漢🙂=!.<>/"))
+SEAMS = st.text(st.sampled_from(" \n\t\r\x0b\x85\xa0\u2003\u2028\ufeffaAs'1é漢🙂=!.</"))
 ENGLISH = st.lists(
     st.sampled_from(["river", "The", "stone", "'s", "1234", ",", ".", "\n", "\n\n", " ", " ", "  "])
 ).map("".join)
