@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from tokenizer_files import GPT4, byte_fallback, byte_level, unigram, word_pieces, written
 
 from mlx_pam.config import TokenizerFile
-from mlx_pam.data import borders
+from mlx_pam.data import borders, files
+from mlx_pam.data.byte_tokenizer import ByteTokenizer
 from mlx_pam.data.corpus import load_corpus
+from mlx_pam.data.documents import WholeText
 from mlx_pam.data.hugging_face import HuggingFaceTokenizer
+from mlx_pam.data.stream import encode_passage
 from mlx_pam.data.tokenizer import StreamDecoder, get_tokenizer
 from mlx_pam.errors import ConfigError
 
@@ -204,3 +207,23 @@ def test_corpus_is_its_documents_between_marks(
         expected += [tokenizer.end_of_text] * bool(expected) + tokenizer.encode(text)
     np.testing.assert_array_equal(corpus.train, expected)
     assert corpus.bytes["train"] == sum(len(text.encode()) for text in texts[:19])
+
+
+@given(st.sampled_from(["bytes", "byte fallback"]), SEAMS, st.integers(1, 9), st.integers(1, 9))
+def test_passages_of_a_file_have_the_tokens_of_its_text_from_any_of_them(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, text: str, block: int, size: int
+) -> None:
+    tokenizer = ByteTokenizer() if kind == "bytes" else TOKENIZERS[kind]
+    path = tmp_path_factory.getbasetemp() / "whole.txt"
+    path.write_bytes(text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK", block)
+        patch.setattr(borders, "CONTEXT", 8)
+        patch.setattr(borders.cut, "__defaults__", (size,))
+        passages = list(WholeText(path).read(0, tokenizer.pieces))
+        for number, passage in enumerate(passages):
+            again = WholeText(path).read(passage.place, tokenizer.pieces)
+            assert list(again) == passages[number:]
+        found = [token for each in passages for token in encode_passage(each, tokenizer)]
+    whole = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    assert found == [tokenizer.end_of_text] * bool(passages) + tokenizer.encode(whole)
