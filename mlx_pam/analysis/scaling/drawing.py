@@ -82,7 +82,7 @@ class _Panel:
         for family in self.study.families:
             heights += self._family(self.study.fit(family, self.quantity, self.size))
         low, high = min(heights), max(heights)
-        margin = (high / low) ** 0.08 if high > low else 1.5
+        margin = max((high / low) ** 0.08, 1.02)
         axes.set_ylim(low / margin**1.6, high * margin)
         for row, crossing in enumerate(self.study.crossings_of(self.quantity, self.size)):
             self._crossing(crossing, row)
@@ -103,20 +103,21 @@ class _Panel:
         sizes = [point.sizes[self.size] for point in points]
         means = np.array([late.mean for late in measured])
         bars = np.array([late.deviation or 0.0 for late in measured])
+        ends = [*np.where(bars < means, means - bars, means), *(means + bars)]
         self.axes.errorbar(
             sizes, means, yerr=bars, color=colour, marker=marker, markersize=5.5,
             markeredgecolor="white", markeredgewidth=0.6, linestyle="none", elinewidth=1,
             capsize=2, zorder=4,
         )  # fmt: skip
         if fit.line is None:
-            return [*(means - bars), *(means + bars)]
+            return ends
         inside = np.geomspace(min(sizes), max(sizes), 2)
         line = self._heights(fit, self.grid)
         self.axes.plot(self.grid, line, color=colour, linewidth=1.2, linestyle=(0, (4, 2)))
         self.axes.plot(inside, self._heights(fit, inside), color=colour, linewidth=1.8, zorder=3)
         if fit.samples is not None:
             self._band(fit, colour)
-        return [*(means - bars), *(means + bars), *line]
+        return [*ends, *line]
 
     def _heights(self, fit: Fit, sizes: np.ndarray) -> np.ndarray:
         return 10 ** fit.line.at(np.log10(sizes))

@@ -47,8 +47,12 @@ def fit_floor(
     loss: np.ndarray,
     weight: np.ndarray | None,
 ) -> Floor | None:
-    """From parameters, losses and weights of runs, [n] each; None with fewer than four sizes."""
-    if len(np.unique(number)) < LEAST_SIZES_OF_FLOOR:
+    """From parameters, losses and weights of runs, [n] each.
+
+    None with fewer than four sizes, or scales to leave out.
+    """
+    different = min(len(np.unique(number)), len(set(scales)))
+    if different < LEAST_SIZES_OF_FLOOR:
         return None
 
     def among(fit: Callable[..., Line | Saturating | None]) -> Callable[[np.ndarray], object]:
@@ -65,7 +69,6 @@ def fit_floor(
         return float(np.sqrt(np.mean(np.concatenate(misses) ** 2)))
 
     floors = {scale: law.floor for scale, law in laws.items()}
-    enough = len(np.unique(number)) > LEAST_SIZES_OF_FLOOR
     low, high = min(floors.values()), max(floors.values())
     law_error = error({scale: law.at for scale, law in laws.items()})
     line_error = error({scale: _power_law(line) for scale, line in lines.items()})
@@ -76,7 +79,10 @@ def fit_floor(
         error=law_error,
         line_error=line_error,
         without=floors,
-        determined=enough and low > 0 and high <= STEADY * low and law_error < line_error,
+        determined=different > LEAST_SIZES_OF_FLOOR
+        and low > 0
+        and high <= STEADY * low
+        and law_error < line_error,
     )
 
 

@@ -77,10 +77,13 @@ def _point(run: Path, window: float) -> Point:
     config, plan = _record(start, "config"), _record(start, "plan")
     curves = read_curves(run)
     losses = curves.column("evaluation", "loss")
-    losses = losses[np.isfinite(losses)]
     if not len(losses):
         raise ConfigError("it has no evaluation")
-    if late(losses, window).mean <= 0:
+    with np.errstate(over="ignore", invalid="ignore"):
+        loss, perplexity = late(losses, window), late(np.exp(losses), window)
+    if not math.isfinite(perplexity.mean):
+        raise ConfigError("its late losses, or their perplexities, are not finite")
+    if loss.mean <= 0:
         raise ConfigError("its loss is not above zero, and has no logarithm")
     training = curves.column("step", "loss")
     training = training[np.isfinite(training)]
@@ -90,8 +93,8 @@ def _point(run: Path, window: float) -> Point:
         scale=str(config.get("scale")),
         seed=config.get("seed"),
         sizes=sizes(model_config(plan.get("model"))),
-        loss=late(losses, window),
-        perplexity=late(np.exp(losses), window),
+        loss=loss,
+        perplexity=perplexity,
         training_loss=late(training, window) if len(training) else None,
         settings={name: config[name] for name in COMPARED if name in config} | _tokens(curves),
         curve=_curve(curves),

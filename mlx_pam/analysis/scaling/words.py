@@ -210,9 +210,11 @@ def _counts(study: Study) -> Iterator[str]:
 
 def _elsewhere(study: Study, crossing: Crossing, size: str) -> str:
     """Where the same two families meet in loss by another count."""
-    (other,) = (
-        c for c in study.crossings_of("loss", size) if set(c.families) == set(crossing.families)
-    )
+    a, b = crossing.families
+    found = (c for c in study.crossings_of("loss", size) if set(c.families) == {a, b})
+    other = next(found, None)
+    if other is None:
+        return f"{a} and {b} have not two sizes each, which lines need"
     a, b = other.families
     if other.kind in ("parallel", "before"):
         return f"{a} and {b} meet at none of the sizes to the right"

@@ -48,6 +48,17 @@ def test_points_lines_bands_and_crossings_are_drawn():
     assert any(np.allclose(bar[:, 1], [means[0] - 0.05, means[0] + 0.05]) for bar in bars)
 
 
+def test_a_deviation_above_the_mean_has_a_bar_that_leaves_the_axis():
+    points = [
+        dataclasses.replace(p, perplexity=Late(p.perplexity.mean, 2 * p.perplexity.mean, 3))
+        for p in published_points()
+    ]
+    _, perplexity = draw_scaling(study(points, resamples=100)).axes
+    low, high = perplexity.get_ylim()
+    assert 0 < low < 25.9
+    assert high > 3 * 258.9
+
+
 def test_a_crossing_off_the_axis_is_named_with_an_arrow():
     found = study(published_points(), resamples=200)
     loss, _ = draw_scaling(found, "body").axes

@@ -71,6 +71,39 @@ def test_only_finished_runs_directly_in_the_folder_are_read(tmp_path):
     assert len(left_out) == 5
 
 
+@pytest.mark.parametrize("loss", ["800.0", '"nan"', '"inf"'])
+def test_runs_whose_late_losses_or_perplexities_are_not_finite_are_left_out(tmp_path, loss):
+    log = write_run(tmp_path, "pam", "5m", 3.0) / "log.jsonl"
+    log.write_text(log.read_text().replace('"loss": 3.0', f'"loss": {loss}'))
+    points, left_out = read_points(tmp_path, 0.2)
+    assert points == []
+    assert "not finite" in left_out["pam-5m-0"]
+
+
+@pytest.mark.parametrize("scales", [("5m",), ("5m", "10m")])
+def test_sizes_that_differ_by_the_tokenizer_alone_are_no_scales(tmp_path, scales):
+    """The embedding makes four sizes, which no floor can be told from, and no line without it."""
+    points, _ = read_points(write_sweep(tmp_path, LAWS, scales), 0.2)
+    bodies = {point.scale: 10**6 for point in points if len(scales) == 1}
+    points = [
+        dataclasses.replace(
+            point,
+            run=f"{point.run}-{size}",
+            sizes={"total": size, "body": bodies.get(point.scale, point.sizes["body"])},
+        )
+        for point in points
+        for size in range(point.sizes["body"], point.sizes["body"] + 4 * 10**6, 10**6)
+    ]
+    found = study(points, resamples=100)
+    assert found.floors == ()
+    (crossing,) = found.crossings_of("loss", "total")
+    assert len(found.crossings_of("loss", "body")) == len(scales) - 1
+    said = " ".join(sentences(found))
+    assert "that takes four scales" in said
+    missing = f"{crossing.families[0]} and {crossing.families[1]} have not two sizes each"
+    assert (missing in said) == (len(scales) == 1)
+
+
 def test_variants_are_families_of_their_own(tmp_path):
     write_run(tmp_path, "pam", "5m", 3.0)
     write_run(tmp_path, "pam", "5m", 3.1, variant="no-gate")
