@@ -74,7 +74,7 @@ def _tokenizer(saved: Checkpoint) -> Tokenizer:
 
     training = saved.training or {}
     is_bytes = saved.config.vocab_size == VOCABULARIES["bytes"].size
-    default = TOKENIZER if saved.tokenizer else "bytes" if is_bytes else "gpt2"
+    default = TOKENIZER if TOKENIZER in saved.tokenizer else "bytes" if is_bytes else "gpt2"
     name = training.get("tokenizer", "gpt2") if training else default
     require_choice(f"tokenizer of {saved.path}", name, (*VOCABULARIES, TOKENIZER))
     if name in VOCABULARIES:
