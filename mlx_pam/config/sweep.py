@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mlx_pam.config.presets import Family, Scale
-from mlx_pam.config.rules import require, require_choice, require_count, require_range
+from mlx_pam.config.rules import (
+    require,
+    require_below,
+    require_choice,
+    require_count,
+    require_range,
+)
 from mlx_pam.config.training import TrainConfig
 from mlx_pam.config.variants import VARIANTS
 from mlx_pam.errors import ConfigError
@@ -45,7 +51,7 @@ class SweepConfig:
     data: str = "sample"
     """What `mlx_pam train --data` takes."""
     tokenizer: str = "gpt2"
-    """gpt2 (50,257 tokens), or bytes: UTF-8 as it is, 257 tokens."""
+    """gpt2 (50,257 tokens), bytes (UTF-8 as it is, 257), or a tokenizer.json, or its folder."""
     seq_len: int = 512
     """T, tokens in a window."""
     batch_size: int = 8
@@ -107,6 +113,7 @@ class SweepConfig:
         for name in ("tokens", "search_tokens"):
             if getattr(self, name) is not None:
                 require_count(name, getattr(self, name), least=most)
+                require_below(63, **{name: getattr(self, name)})
         if self.search is None:
             alone = self.search_tokens is None
             require(alone, "search_tokens", "absent without search", self.search_tokens)
@@ -143,7 +150,7 @@ class SweepConfig:
             "eval_every": self.search_steps,
             "sample_every": 0,
             "diagnostics_every": 0,
-            "out": Path(self.out) / "search" / f"{model}-{scale}-lr-{rate:g}",
+            "out": Path(self.out) / "search" / f"{model}-{scale}-lr-{rate}",
         }
         return TrainConfig(model=model, scale=scale, lr=rate, **shared | own)
 
@@ -180,7 +187,7 @@ class SweepConfig:
         """The settings as JSON can hold them."""
         plain = {"out": str(self.out), "rates": self.rates and str(self.rates)}
         if self.search is not None:
-            plain["search"] = ",".join(f"{rate:g}" for rate in self.search_rates)
+            plain["search"] = ",".join(map(str, self.search_rates))
         return dataclasses.asdict(self) | plain
 
 

@@ -38,6 +38,13 @@ class Show(Protocol):
         """Show all that the sweep has to do and has done; called a few times a second."""
 
 
+class _Quiet(Show):
+    """Tells nothing."""
+
+
+QUIET = _Quiet()
+
+
 @dataclass
 class Child:
     """The process of a run."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlx_pam import durable
-from mlx_pam.config import SweepConfig
+from mlx_pam.config import SweepConfig, require, require_range
 from mlx_pam.errors import CheckpointError, ConfigError
 
 RECORD = "sweep.json"
@@ -37,6 +37,10 @@ def read(config: SweepConfig) -> Record | None:
         found = durable.read_json(path)
         settings = SweepConfig(**found["settings"]).to_dict()
         record = Record(settings, {run["name"]: run for run in found["runs"]})
+        for run in found["runs"]:
+            require(isinstance(run["lr_origin"], str), "lr_origin", "a text", run["lr_origin"])
+            if run["lr"] is not None or settings["search"] is None:
+                require_range("lr", run["lr"], 0.0, 1.0, open_least=True)
     except (CheckpointError, LookupError, TypeError, ValueError) as error:
         raise ConfigError(
             f"out must be the folder of a sweep, or a new one, got {config.out}, whose {RECORD} "

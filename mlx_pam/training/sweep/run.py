@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,6 +46,8 @@ class Run:
     diverged: bool = False
     _read: int = field(default=0, repr=False)
     """Bytes of the log that were read."""
+    _last: bytes = field(default=b"", repr=False)
+    """The last line of them."""
     _session: tuple[int, float] | None = field(default=None, repr=False)
     """Step and time at which the last session began."""
     _evaluated: int = field(default=-1, repr=False)
@@ -103,15 +104,15 @@ class Run:
     def look(self) -> None:
         """Read what the log has got since the last look."""
         with suppress(FileNotFoundError), (self.folder / LOG).open("rb") as log:
-            if log.seek(0, os.SEEK_END) < self._read:  # a resumed run drops what is not saved
-                self._read, self._evaluated, self._ended = 0, -1, -1
-            log.seek(self._read)
+            log.seek(self._read - len(self._last))
+            if log.read(len(self._last)) != self._last:  # a resumed run drops what is not saved
+                self._read, self._evaluated, self._ended = log.seek(0), -1, -1
             for line in log:
                 if not line.endswith(b"\n"):
                     break
-                self._read += len(line)
-                if record := parse_record(line):
-                    self._take_up(record)
+                self._read, self._last = self._read + len(line), line
+                with suppress(LookupError, TypeError, ValueError):  # no record of ours
+                    self._take_up(parse_record(line) or {})
 
     def _take_up(self, record: Record) -> None:
         event, step, time = record["event"], record.get("step", 0), record.get("time", 0.0)

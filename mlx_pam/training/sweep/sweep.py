@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mlx_pam import durable
-from mlx_pam.config import SweepConfig
+from mlx_pam.config import SweepConfig, require
 from mlx_pam.config.rates import PeakRate, rate_from
 from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.training.interrupt import Interrupt
 from mlx_pam.training.lock import RunLock
 from mlx_pam.training.sweep import record
-from mlx_pam.training.sweep.children import Children, Show
+from mlx_pam.training.sweep.children import QUIET, Children, Show
 from mlx_pam.training.sweep.run import Run
 from mlx_pam.training.sweep.search import MOST_EXTENSIONS, Search
 
@@ -47,13 +47,20 @@ class SweepResult:
 def plan(config: SweepConfig) -> list[Run]:
     """The queue, each run as far as it is; the learning rate is open where it is yet to be found.
 
-    Raises `ConfigError` where the folder was begun with other settings.
+    Raises `ConfigError` where the folder was begun with other settings, or holds a run of that name
+    which no sweep has begun.
     """
     found = record.read(config)
     planned = found.runs if found else {}
     runs = []
     for settings in config.runs():
         run = Run(settings)
+        if run.begun and run.name not in planned:
+            raise ConfigError(
+                f"out must be the folder of a sweep, or a new one, got {config.out}, whose "
+                f"{run.name} is a run that {record.RECORD} does not tell of: move it, or give "
+                "another --out"
+            )
         if config.search is None:
             recipe = settings.resolved_recipe(config.steps)
             then = planned.get(run.name, {"lr": recipe.peak_lr, "lr_origin": recipe.lr_origin})
@@ -70,8 +77,11 @@ def plan(config: SweepConfig) -> list[Run]:
     return runs
 
 
-def sweep(config: SweepConfig, show: Show) -> SweepResult:
-    """Bring all runs of a sweep to their ends, after the search for their learning rates."""
+def sweep(config: SweepConfig, show: Show = QUIET) -> SweepResult:
+    """Bring all runs of a sweep to their ends, after the search for their learning rates.
+
+    What can be put right is an `MlxPamError`; a run that fails is no error, its `state` says so.
+    """
     with RunLock(config.out) as lock:
         lock.take()
         runs = plan(config)
@@ -124,10 +134,11 @@ def _searched(config: SweepConfig, model: str, scale: str) -> PeakRate | None:
     """The rate that a search of this folder has found."""
     path = config.out / RATES
     try:
-        there = scale in durable.read_json(path).get(model, {}) if path.exists() else False
+        entries = durable.read_json(path).get(model, {}) if path.exists() else {}
     except CheckpointError as error:
         raise ConfigError(str(error)) from error
-    return rate_from(path, model, scale) if there else None
+    require(isinstance(entries, dict), model, f"an object of rates by scale in {path}", entries)
+    return rate_from(path, model, scale) if scale in entries else None
 
 
 def _add_rate(config: SweepConfig, search: Search) -> None:
