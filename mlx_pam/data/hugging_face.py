@@ -95,7 +95,7 @@ def _of_ordinary_text(file: TokenizerFile) -> dict[str, Any]:
         model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
     else:
         model["vocab"] = {names.get(piece, piece): n for piece, n in model["vocab"].items()}
-    if "unk_token" in model:
+    if isinstance(model.get("unk_token"), str):
         model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
     if "dropout" in model:
         model["dropout"] = None

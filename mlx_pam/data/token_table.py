@@ -55,9 +55,17 @@ def token_table(file: TokenizerFile) -> dict[int, bytes]:
 
 
 def steps(part: Mapping[str, Any] | None, name: str) -> list[Mapping[str, Any]]:
-    """The parts of a Sequence, one after another, and of anything else itself."""
+    """The parts of a Sequence, one after another, and of anything else itself.
+
+    Raises `ConfigError` for what has no type, as older files may, which the library itself reads.
+    """
     if part is None:
         return []
+    if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+        raise ConfigError(
+            f"{name} of a {TOKENIZER} must each be an object with a type, got "
+            f"{str(part)[:60]!r}: take another tokenizer"
+        )
     if part.get("type") == "Sequence":
         return [step for each in part[name] for step in steps(each, name)]
     return [part]

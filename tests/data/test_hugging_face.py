@@ -181,6 +181,21 @@ def test_a_space_that_other_steps_change_is_refused() -> None:
         made(spec)
 
 
+@pytest.mark.parametrize(
+    ("part", "value", "named"),
+    [
+        ("normalizer", {"prepend": "▁"}, "normalizers"),
+        ("decoder", ["ByteFallback"], "decoders"),
+        ("model", {"unk_token": {}}, "it refuses"),
+    ],
+)
+def test_parts_that_are_no_steps_are_refused_by_name(part, value, named) -> None:
+    spec = byte_fallback()
+    spec[part] = spec[part] | value if part == "model" else value
+    with pytest.raises(ConfigError, match=named):
+        made(spec)
+
+
 def test_what_the_library_refuses_is_told() -> None:
     spec = {**SPECS["byte level"], "normalizer": {"type": "Nonsense"}}
     with pytest.raises(ConfigError, match=r"that tokenizers [\d.]+ reads, got one it refuses"):
