@@ -43,7 +43,8 @@ def run(argv: list[str]) -> int:
         name = each.name or "(damaged, or of another version)"
         tokens = f"{sum(each.tokens.values()):,} tokens" if each.tokens else ""
         age = str(timedelta(seconds=round(each.unused)))
-        print(f"{each.fingerprint[:8]}  {name:<24} {tokens:>22}  {decimal(each.size):>9}  {age}")
+        kind, size = each.tokenizer, decimal(each.size)
+        print(f"{each.fingerprint[:8]}  {name:<24} {kind:<14} {tokens:>22}  {size:>9}  {age}")
     size = decimal(sum(each.size for each in found))
     print(f"{what}: {len(found)} corpora, {size}, in {cache}; last column: time since the last use")
     return 0

@@ -36,6 +36,10 @@ REASONS = {
     ("benchmarks/forms.py", "importlib.import_module"): "modules of a fixed list",
     ("benchmarks/libraries.py", "importlib.import_module"): "modules of a fixed list",
     ("benchmarks/workloads.py", "importlib.import_module"): "modules of a fixed list",
+    (
+        "mlx_pam/training/sweep/children.py",
+        "subprocess.Popen",
+    ): "this interpreter, on `mlx_pam train`",
     ("benchmarks/memory.py", "ctypes.CDLL"): "the C library of the system",
     ("benchmarks/rounds.py", "subprocess.Popen"): "this interpreter, on a module of the package",
     ("benchmarks/footprint.py", "subprocess.check_output"): "this interpreter, on this module",

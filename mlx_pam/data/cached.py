@@ -26,6 +26,8 @@ class Cached:
     """The corpus; empty where the folder is damaged, or another version wrote it."""
     text: str
     """What was tokenised."""
+    tokenizer: str
+    """Its name; empty where the folder does not tell."""
     fingerprint: str
     tokens: Mapping[str, int]
     size: int
@@ -77,10 +79,11 @@ def _cached(path: Path) -> Cached:
     size = sum(file.st_size for file in files)
     try:
         record = json.loads((path / RECORD).read_text("utf-8"))
-        told = [str(record[key]) for key in ("name", "text", "fingerprint")]
+        name, text, fingerprint = (str(record[key]) for key in ("name", "text", "fingerprint"))
+        tokenizer = str(record.get("tokenizer", ""))
         tokens = {str(split): int(count) for split, count in record["tokens"].items()}
     except (
         OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
     ):  # fmt: skip
-        told, tokens = ["", "", path.name], {}
-    return Cached(path, *told, tokens, size, max(unused, 0.0))
+        name, text, tokenizer, fingerprint, tokens = "", "", "", path.name, {}
+    return Cached(path, name, text, tokenizer, fingerprint, tokens, size, max(unused, 0.0))

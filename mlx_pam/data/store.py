@@ -75,6 +75,7 @@ def store(source: Source, tokenizer: Tokenizer, cache: Path, progress: bool) -> 
     try:
         with in_one_step(folder, lambda: _open(folder, digest) is not None) as building:
             record = {"fingerprint": digest, "name": source.name, "text": source.description}
+            record["tokenizer"] = tokenizer.name
             record |= _tokenise(source, splits, tokenizer, building, progress)
             with (building / RECORD).open("w", encoding="utf-8") as file:
                 json.dump(record, file)

@@ -50,6 +50,7 @@ def test_corpora_are_listed_by_their_last_use(cache: Path, tmp_path: Path) -> No
     assert found[0].fingerprint == corpus.fingerprint
     assert found[0].tokens == corpus.tokens
     assert found[0].text == corpus.description
+    assert found[0].tokenizer == "gpt2"
     assert found[0].size > 2 * sum(corpus.tokens.values())
     assert found[2].fingerprint == "0123"
 
