@@ -87,6 +87,13 @@ def test_what_is_no_tokenizer_is_refused_by_its_name(raw: bytes) -> None:
         TokenizerFile.of(raw, None, "here")
 
 
+@pytest.mark.parametrize("settings", [b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_settings_that_are_no_object_are_refused_by_their_name(settings: bytes) -> None:
+    raw = json.dumps(spec("</s>")).encode()
+    with pytest.raises(ConfigError, match=r"^the tokenizer_config.json beside here must be"):
+        TokenizerFile.of(raw, settings, "here")
+
+
 def test_a_path_that_is_not_there_is_refused(tmp_path) -> None:
     for path in (tmp_path, tmp_path / "absent.json", "x" * 5000):
         with pytest.raises(ConfigError, match=r"tokenizer must be gpt2, bytes, or a tok"):

@@ -205,5 +205,5 @@ def _words(name: str, text: str) -> list[str]:
     require(isinstance(text, str), name, "names with commas between them", text)
     words = [word.strip() for word in text.split(",") if word.strip()]
     twice = {word for word in words if words.count(word) > 1}
-    require(not twice, name, "names that differ", text)
+    require(not twice, name, "without repetitions", text)
     return words

@@ -54,12 +54,12 @@ class TokenizerFile:
                 raise ValueError("its tokens are not numbered from 0")
             if not all(isinstance(piece, str) for piece in tokens.values()):
                 raise ValueError("its tokens are not texts")
-            named = json.loads(settings or b"{}").get("eos_token")
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(
                 f"tokenizer must be a {TOKENIZER} of the library tokenizers, got {where}, which is "
                 f"none, or damaged ({type(error).__name__}: {error})"
             ) from error
+        named = _named_end(settings, where)
         special = [tokens[number] for number in sorted(added) if added[number]]
         end_of_text = _end_of_text(named, tokens, special, where)
         return cls(raw, spec, tokens, added, end_of_text)
@@ -108,6 +108,17 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_mtime_ns, found.st_size
+
+
+def _named_end(settings: bytes | None, where: Path | str) -> Any:
+    """What `tokenizer_config.json` says of the end of text, if it is there and says anything."""
+    try:
+        return json.loads(settings or b"{}").get("eos_token")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"the {TOKENIZER_CONFIG} beside {where} must be a JSON object, got none, or a damaged "
+            f"one ({type(error).__name__}: {error}): put it right, or take it away"
+        ) from error
 
 
 def _end_of_text(
