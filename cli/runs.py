@@ -17,6 +17,7 @@ from tyro.conf import Positional, arg
 
 from mlx_pam.analysis.runs import RunSummary, list_runs
 from mlx_pam.cli.arguments import parse
+from mlx_pam.cli.tables import print_table
 from mlx_pam.config import require
 from mlx_pam.training.metrics import to_json
 
@@ -54,23 +55,10 @@ def run(argv: list[str]) -> int:
     if config.json:
         print("[" + ",\n ".join(to_json(summary.to_dict()) for summary in runs) + "]")
     elif runs:
-        _print_table(runs)
+        print_table(Console(highlight=False), lambda without: _table(runs, without), LESSER)
     else:
         print(f"there is no run in {config.folder}: `mlx_pam train` begins one")
     return 0
-
-
-def _print_table(runs: list[RunSummary]) -> None:
-    console = Console(highlight=False)
-    endless = console.options.update(width=10_000)
-    for dropped in range(len(LESSER) + 1):
-        table = _table(runs, without=LESSER[:dropped])
-        needed = console.measure(table, options=endless).maximum
-        if not console.is_terminal:
-            console.width = needed  # a file or a pipe has no edge
-        if needed <= console.width:
-            break
-    console.print(table)
 
 
 def _table(runs: list[RunSummary], without: Sequence[str]) -> Table:

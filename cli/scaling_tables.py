@@ -14,6 +14,7 @@ from mlx_pam.analysis.scaling.points import Point
 from mlx_pam.analysis.scaling.resampling import Interval
 from mlx_pam.analysis.scaling.study import QUANTITIES, Crossing, Fit, Study
 from mlx_pam.analysis.scaling.words import amount, times
+from mlx_pam.cli.tables import print_table
 
 UNKNOWN = "–"
 WORDS = ("family", "scale", "size", "families", "in")
@@ -32,21 +33,9 @@ def print_tables(found: Study, sentences: Sequence[str]) -> None:
     console = Console(highlight=False)
     for rows in (_measured(found), _lines(found), _crossings(found)):
         if rows:
-            _print(console, rows)
+            print_table(console, lambda without, rows=rows: _table(rows, without), LESSER)
     for sentence in sentences:
         console.print(f"- {sentence}", soft_wrap=not console.is_terminal, markup=False)
-
-
-def _print(console: Console, rows: Sequence[Row]) -> None:
-    endless = console.options.update(width=10_000)
-    for dropped in range(len(LESSER) + 1):
-        table = _table(rows, without=LESSER[:dropped])
-        needed = console.measure(table, options=endless).maximum
-        if not console.is_terminal:
-            console.width = needed  # a file or a pipe has no edge
-        if needed <= console.width:
-            break
-    console.print(table)
 
 
 def _table(rows: Sequence[Row], without: Sequence[str]) -> Table:

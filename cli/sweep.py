@@ -15,10 +15,11 @@ from rich.text import Text
 
 from mlx_pam.cli import EXIT_ERROR, EXIT_INTERRUPT
 from mlx_pam.cli.arguments import parse
+from mlx_pam.cli.tables import print_table
 from mlx_pam.config import SweepConfig
 from mlx_pam.evaluate import perplexity
 from mlx_pam.training.metrics import to_json
-from mlx_pam.training.progress import duration, open_console, say
+from mlx_pam.training.progress import Lines, duration, open_console, say
 from mlx_pam.training.sweep.run import Run, seconds_left
 from mlx_pam.training.sweep.sweep import SweepResult, plan, sweep
 
@@ -34,7 +35,7 @@ def run(argv: list[str]) -> int:
     say(console, _heading(config))
     if config.dry_run:
         result = SweepResult(status="dry run", config=config, searched=[], runs=plan(config))
-        _print_table(console, _plan_table(result.runs))
+        print_table(console, lambda _: _plan_table(result.runs))
     else:
         kind = LiveSweep if console.is_terminal else PlainSweep
         with kind(console, config.jobs) as show:
@@ -45,27 +46,13 @@ def run(argv: list[str]) -> int:
     return {"failed": EXIT_ERROR, "interrupted": EXIT_INTERRUPT}.get(result.status, 0)
 
 
-class PlainSweep:
+class PlainSweep(Lines):
     """A line for each event, for a file or a pipe."""
 
     def __init__(self, console: Console, jobs: int) -> None:
-        self._console = console
+        super().__init__(console)
         self._jobs = jobs
         self._queue: Sequence[Run] = ()
-
-    def __enter__(self) -> PlainSweep:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        say(self._console, text)
 
     def begun(self, run: Run) -> None:
         goes_on = f" goes on after step {run.step:,}" if run.step else ""
@@ -121,24 +108,25 @@ class LiveSweep(PlainSweep):
 
 def _heading(config: SweepConfig) -> str:
     runs = list(config.runs())
-    tokens = config.steps * config.tokens_per_step
-    line = (
-        f"{len(runs)} {_runs(len(runs))} of {config.steps:,} steps of "
-        f"{config.tokens_per_step:,} tokens: {tokens:,} tokens each, in {config.out}"
-    )
-    if config.search is None:
-        return line
-    each = config.search_steps * config.tokens_per_step
-    trials = len(config.search_rates)
-    models = len({(run.model, run.scale) for run in runs})
-    return (
-        f"{line}\nbefore them a search for the learning rates of {models} models: for each "
-        f"{trials} {_runs(trials)} of {config.search_steps:,} steps, {each:,} tokens, or more"
-    )
+    steps, step = _counted(config.steps, "step"), _counted(config.tokens_per_step, "token")
+    each = _counted(config.steps * config.tokens_per_step, "token")
+    lines = [f"{_counted(len(runs), 'run')} of {steps} of {step}: {each} each, in {config.out}"]
+    if config.left_out:
+        lines.append(f"left out, as there is no such model: {', '.join(config.left_out)}")
+    if config.search is not None:
+        steps = _counted(config.search_steps, "step")
+        each = _counted(config.search_steps * config.tokens_per_step, "token")
+        trials = _counted(len(config.search_rates), "run")
+        models = _counted(len({(run.model, run.scale) for run in runs}), "model")
+        lines.append(
+            f"before them a search for the learning rates of {models}: for each {trials} of "
+            f"{steps}, {each}, or more"
+        )
+    return "\n".join(lines)
 
 
-def _runs(count: int) -> str:
-    return "run" if count == 1 else "runs"
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def _plan_table(runs: Sequence[Run]) -> Table:
@@ -188,13 +176,6 @@ def _table(columns: dict[str, str]) -> Table:
     for name, justify in columns.items():
         table.add_column(name, justify=justify, overflow="fold")
     return table
-
-
-def _print_table(console: Console, table: Table) -> None:
-    if not console.is_terminal:  # a file or a pipe has no edge
-        endless = console.options.update(width=10_000)
-        console.width = console.measure(table, options=endless).maximum
-    console.print(table)
 
 
 def _time_left(queue: Sequence[Run], jobs: int) -> str:

@@ -84,8 +84,9 @@ def command(out, *more):
 def test_a_dry_run_prints_the_queue_and_writes_nothing(tmp_path, capsys):
     out = tmp_path / "sweep"
     assert cli.main(command(out, "--dry-run", "--variants", "phase-qk")) == 0
-    heading, _, columns, _, *rows = capsys.readouterr().out.splitlines()
+    heading, left_out, _, columns, _, *rows = capsys.readouterr().out.splitlines()
     assert heading == f"3 runs of 3 steps of 4,096 tokens: 12,288 tokens each, in {out}"
+    assert left_out == "left out, as there is no such model: sam-phase-qk"
     assert columns.split() == [
         "run", "state", "parameters", "steps", "tokens", "learning", "rate", "from",
     ]  # fmt: skip
@@ -96,7 +97,7 @@ def test_a_dry_run_prints_the_queue_and_writes_nothing(tmp_path, capsys):
     assert cli.main(command(out, "--dry-run", "--search", "1e-3,2e-3", "--json")) == 0
     shown = capsys.readouterr()
     assert (
-        "the learning rates of 2 models: for each 2 runs of 1 steps, 4,096 tokens, or more"
+        "the learning rates of 2 models: for each 2 runs of 1 step, 4,096 tokens, or more"
         in shown.err
     )
     assert shown.err.count("by search") == 2
@@ -111,6 +112,30 @@ def test_what_failed_is_told_at_the_end_with_its_error(tmp_path, capsys, monkeyp
     assert lines[-3] == "failed: 1 of 2 runs are finished"
     assert lines[-2].startswith("failed  pam-300k-seed-0: the disk is full (")
     assert lines[-2].endswith("pam-300k-seed-0/output.txt)")
+
+
+@pytest.mark.parametrize("way", ["closed", "gone", "gone, as a terminal", "gone, with --json"])
+def test_a_reader_of_the_output_that_goes_ends_no_sweep(corpus, tmp_path, way):
+    more = ["--json"] if "json" in way else []
+    line = [
+        sys.executable,
+        small_sweep.__file__,
+        *words(corpus, tmp_path, "--models", "pam", *more),
+    ]
+    if way == "closed":
+        line = ["sh", "-c", 'exec "$0" "$@" >&-', *line]
+    terminal = {"FORCE_COLOR": "1"} if "terminal" in way else {}
+    process = subprocess.Popen(
+        line, env=environment() | terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    progress, other = process.stdout, process.stderr
+    if more:
+        progress, other = other, progress
+    progress.readline()
+    progress.close()
+    said = other.read()
+    assert process.wait() == 0, said
+    assert read_log(tmp_path / "pam-300k-seed-0", "end")[-1]["status"] == "finished"
 
 
 def test_a_terminal_is_shown_a_table(tmp_path, capsys, monkeypatch, scripted):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ SHARED = (
     "dtype", "eval_every", "save_every", "sample_every", "diagnostics_every", "keep",
 )  # fmt: skip
 """Settings that every run takes over as they stand."""
+MOST_SEEDS = 1000
+"""The standard deviation over so many is known to 2 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ class SweepConfig:
     variants: str = ""
     """Variants of pam and sam, with commas, that run beside the plain models, where they can be."""
     seeds: int = 1
-    """Runs of each model: seeds 0, 1, ..."""
+    """Runs of each model, at most 1,000: seeds 0, 1, ..."""
     tokens: int
     """Tokens that each run trains on, rounded to whole steps, which are the same for all runs."""
     out: Path
@@ -99,15 +103,14 @@ class SweepConfig:
             require(bool(words) or name == "variants", name, "at least one name", "none")
             for word in words:
                 require_choice(name, word, known)
-        for name in (
-            "seeds",
-            "tokens",
-            "jobs",
-            "seq_len",
-            "batch_size",
-            "accumulate",
-            "eval_every",
-        ):
+        for word in _words("variants", self.variants):
+            possible = any(can_be(*named) for named in self._named() if named[-1] == word)
+            rule = f"variants that {self.models} can have, one of them at least"
+            require(possible, "variants", rule, word)
+        require(isinstance(self.out, str | os.PathLike), "out", "a path", self.out)
+        object.__setattr__(self, "out", Path(self.out))
+        require_count("seeds", self.seeds, most=MOST_SEEDS)
+        for name in ("tokens", "jobs", "seq_len", "batch_size", "accumulate", "eval_every"):
             require_count(name, getattr(self, name))
         most = self.seq_len * self.batch_size * self.accumulate
         for name in ("tokens", "search_tokens"):
@@ -132,15 +135,20 @@ class SweepConfig:
         """
         shared = {name: getattr(self, name) for name in SHARED} | {"steps": self.steps}
         for scale in _words("scales", self.scales):
+            kinds = [kind for kind in self._named() if kind[1] == scale and can_be(*kind)]
             for seed in range(self.seeds):
-                for model in _words("models", self.models):
-                    for variant in (None, *_words("variants", self.variants)):
-                        if can_be(model, scale, variant):
-                            name = "-".join(filter(None, (model, variant, scale)))
-                            yield TrainConfig(
-                                model=model, scale=scale, variant=variant, seed=seed,
-                                out=Path(self.out) / f"{name}-seed-{seed}", **shared,
-                            )  # fmt: skip
+                for model, _, variant in kinds:
+                    name = "-".join(filter(None, (model, variant, scale)))
+                    yield TrainConfig(
+                        model=model, scale=scale, variant=variant, seed=seed,
+                        out=self.out / f"{name}-seed-{seed}", **shared,
+                    )  # fmt: skip
+
+    @property
+    def left_out(self) -> list[str]:
+        """MODEL-VARIANT of the pairs that cannot be."""
+        pairs = ((m, v) for m, scale, v in self._named() if not can_be(m, scale, v))
+        return list(dict.fromkeys("-".join(pair) for pair in pairs))
 
     def search_run(self, model: str, scale: str, rate: float) -> TrainConfig:
         """The run that tries a peak learning rate; it evaluates at its end."""
@@ -189,6 +197,12 @@ class SweepConfig:
         if self.search is not None:
             plain["search"] = ",".join(map(str, self.search_rates))
         return dataclasses.asdict(self) | plain
+
+    def _named(self) -> Iterator[tuple[str, str, str | None]]:
+        """Model, scale and variant of all that is named."""
+        variants = (None, *_words("variants", self.variants))
+        scales = _words("scales", self.scales)
+        return itertools.product(_words("models", self.models), scales, variants)
 
 
 def can_be(model: str, scale: str, variant: str | None) -> bool:

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -48,16 +48,13 @@ class _Lasting:
         return getattr(self._stream, name)
 
 
-class PlainDisplay:
-    """Lines for a file or a pipe: the first step, the last, and one about every ten seconds."""
+class Lines:
+    """Text that stays, line by line, while entered; what is renewed besides overrides the ends."""
 
-    def __init__(self, console: Console, step: int, last_step: int) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._last_step = last_step
-        self._clock = Clock(step, last_step)
-        self._next_line = 0.0
 
-    def __enter__(self) -> PlainDisplay:
+    def __enter__(self: Shown) -> Shown:
         return self
 
     def __exit__(
@@ -69,8 +66,20 @@ class PlainDisplay:
         pass
 
     def say(self, text: str) -> None:
-        """Text that stays."""
         say(self._console, text)
+
+
+Shown = TypeVar("Shown", bound=Lines)
+
+
+class PlainDisplay(Lines):
+    """Lines for a file or a pipe: the first step, the last, and one about every ten seconds."""
+
+    def __init__(self, console: Console, step: int, last_step: int) -> None:
+        super().__init__(console)
+        self._last_step = last_step
+        self._clock = Clock(step, last_step)
+        self._next_line = 0.0
 
     def step(self, record: StepRecord) -> None:
         """Show a step, if it is time to."""

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
-from scripted_train import replace_training
+from scripted_sweep import scripted as scripted
+from scripted_sweep import settings as plain_settings
 from written_log import end, evaluation, start, step, steps, write_log
 
-from mlx_pam.config import SweepConfig, TrainConfig
-from mlx_pam.errors import ConfigError
+from mlx_pam import durable
+from mlx_pam.config import TrainConfig
+from mlx_pam.errors import ConfigError, RunError
 from mlx_pam.training.sweep.run import Run
 from mlx_pam.training.sweep.sweep import plan, sweep
 
 
-@pytest.fixture(autouse=True)
-def scripted(monkeypatch):
-    """In place of the training its script, inside this process."""
-    replace_training(monkeypatch)
-
-
 def settings(folder, **changes):
-    return SweepConfig(
-        **{"models": "pam", "scales": "300k", "tokens": 4096 * 3, "out": folder / "a b é"} | changes
-    )
+    return plain_settings(folder, **{"out": folder / "a b é"} | changes)
 
 
 def test_a_sweep_that_tells_nothing_comes_to_its_end(tmp_path, capsys):
@@ -66,6 +62,43 @@ def test_a_run_that_no_sweep_began_is_not_taken_for_one(tmp_path):
     write_log(config.out / "pam-300k-seed-0", *done)
     with pytest.raises(ConfigError, match=r"seed-0 is a run that sweep\.json does not"):
         plan(config)
+
+
+@pytest.mark.parametrize("below", ["", "sweep"])
+def test_a_file_is_no_folder_of_a_sweep(tmp_path, below):
+    (tmp_path / "file").touch()
+    config = settings(tmp_path, out=tmp_path / "file" / below)
+    for begin in (plan, sweep):
+        with pytest.raises(ConfigError, match=r"^out must be a folder.*file"):
+            begin(config)
+
+
+@pytest.mark.parametrize("way", ["pam-300k-seed-0", "pam-300k-seed-0/output.txt/a"])
+def test_a_run_whose_folder_cannot_be_written_to_fails_alone(tmp_path, way):
+    """A file is where its folder should be, or a folder where what it prints should go."""
+    config = settings(tmp_path, models="pam,sam")
+    (config.out / way).parent.mkdir(parents=True)
+    (config.out / way).touch()
+    result = sweep(config)
+    assert [run.state for run in result.runs] == ["failed", "finished"]
+    assert result.runs[0].error.startswith(f"cannot work in {result.runs[0].folder}: ")
+
+
+@pytest.mark.parametrize("name", ["sweep.json", "learning_rates.json"])
+def test_a_full_disk_is_said_with_the_file_that_cannot_be_written(tmp_path, monkeypatch, name):
+    config = settings(tmp_path, search="1e-3")
+    write = durable.write_json
+
+    def full(path, record):
+        if name in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, record)
+
+    monkeypatch.setattr(durable, "write_json", full)
+    with pytest.raises(RunError, match=rf"cannot write .*{name}: No space left.*goes on"):
+        sweep(config)
+    monkeypatch.undo()
+    assert list(config.out.glob(".*saving")) == []
 
 
 def test_a_log_that_is_taken_back_and_grows_beyond_what_was_read_is_read_anew(tmp_path):

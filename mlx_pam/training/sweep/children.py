@@ -80,17 +80,31 @@ class Children:
                 self._look()
                 self.show.renew(queue)
                 time.sleep(POLL)
-        except BaseException:  # a second Ctrl-C: they leave at once
+        except Exception:  # no fault of theirs: they save and leave
+            self._ask_to_leave()
+            for child in self._children:
+                child.process.wait()
+            raise
+        finally:  # a second Ctrl-C: they leave at once
             for child in self._children:
                 if child.process:
                     child.process.kill()
-            raise
 
     def _begin(self, run: Run) -> None:
-        if is_held(run.folder):
-            self.show.say(f"waiting   {run.name}: another process is at work in it")
-            self._children.append(Child(run, None))
+        try:
+            child = Child(run, None) if is_held(run.folder) else self._start(run)
+        except OSError as error:
+            run.fail(error)
+            self.show.ended(run)
             return
+        self._children.append(child)
+        if child.process is None:
+            self.show.say(f"waiting   {run.name}: another process is at work in it")
+            return
+        run.state = "running"
+        self.show.begun(run)
+
+    def _start(self, run: Run) -> Child:
         run.folder.mkdir(parents=True, exist_ok=True)
         with run.output.open("ab") as output:
             start = output.tell()
@@ -102,9 +116,7 @@ class Children:
                 env=self._environment(),
                 start_new_session=True,  # Ctrl-C reaches it through this process, and once
             )
-        self._children.append(Child(run, process, start))
-        run.state = "running"
-        self.show.begun(run)
+        return Child(run, process, start)
 
     def _environment(self) -> dict[str, str]:
         """Each of several processes gets its share of the cores, where the user says nothing."""
@@ -124,10 +136,16 @@ class Children:
                         self._begin(run)
                 continue
             code = process.poll()
-            run.look()  # where the process has ended, the log is whole by now
+            try:
+                run.look()  # where the process has ended, the log is whole by now
+                if code is not None:
+                    self._settle(child, code)
+            except OSError as error:
+                if code is None:
+                    continue  # it is at work, and looked at again
+                run.fail(error)
             if code is not None:
                 self._children.remove(child)
-                self._settle(child, code)
                 self.show.ended(run)
 
     def _settle(self, child: Child, code: int) -> None:

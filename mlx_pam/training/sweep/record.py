@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlx_pam import durable
 from mlx_pam.config import SweepConfig, require, require_range
-from mlx_pam.errors import CheckpointError, ConfigError
+from mlx_pam.errors import CheckpointError, ConfigError, RunError
 
 RECORD = "sweep.json"
 EXTENDED = ("models", "scales", "variants")
@@ -71,4 +72,14 @@ def write(config: SweepConfig, runs: list[dict[str, Any]]) -> None:
         "tokens": config.steps * config.tokens_per_step,
         "runs": list(rows.values()),
     }
-    durable.replace(config.out / RECORD, lambda path: durable.write_json(path, record))
+    save(config.out / RECORD, record)
+
+
+def save(path: Path, table: dict[str, Any]) -> None:
+    """Write a file of the sweep, whole or not at all; `RunError` where it cannot be written."""
+    try:
+        durable.replace(path, lambda file: durable.write_json(file, table))
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror}; put that right, and the same command goes on"
+        ) from error

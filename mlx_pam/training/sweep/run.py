@@ -78,8 +78,10 @@ class Run:
 
     @property
     def begun(self) -> bool:
-        """Whether the folder holds something to resume."""
-        return (self.folder / LOG).exists()
+        """Whether the folder holds something to resume, as far as the system lets one look."""
+        with suppress(OSError):
+            return (self.folder / LOG).exists()
+        return False
 
     @property
     def finished(self) -> bool:
@@ -97,9 +99,17 @@ class Run:
 
     def catch_up(self) -> None:
         """What an earlier sweep has left of it."""
-        self.look()
+        try:
+            self.look()
+        except OSError as error:
+            self.fail(error)
         if self.finished:
             self.state = "finished"
+
+    def fail(self, error: OSError) -> None:
+        """What the system refuses in the folder of a run ends that run alone."""
+        reason = error.strerror or str(error)
+        self.state, self.error = "failed", f"cannot work in {self.folder}: {reason}"
 
     def look(self) -> None:
         """Read what the log has got since the last look."""

@@ -13,6 +13,8 @@ from mlx_pam.config.rates import SEARCHED
 from mlx_pam.training.sweep.run import Run
 
 FACTOR = 2.0
+LEAST_RATE = 1e-9
+"""No rate below it is added: such a step changes hardly any weight in float32."""
 MOST_EXTENSIONS = 3
 
 
@@ -25,7 +27,9 @@ def best_rate(losses: dict[float, float]) -> float | None:
 def beyond(losses: dict[float, float]) -> list[float]:
     """Rates to try beyond the edges at which the best one lies; lower ones if all diverged."""
     best, lowest, highest = best_rate(losses), min(losses), max(losses)
-    more = [lowest / FACTOR] if best in (None, lowest) else []
+    more = []
+    if best in (None, lowest) and lowest / FACTOR >= LEAST_RATE:
+        more.append(lowest / FACTOR)
     if best == highest and highest * FACTOR <= 1.0:
         more.append(highest * FACTOR)
     return more

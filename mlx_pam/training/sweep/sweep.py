@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from mlx_pam import durable
@@ -50,6 +51,7 @@ def plan(config: SweepConfig) -> list[Run]:
     Raises `ConfigError` where the folder was begun with other settings, or holds a run of that name
     which no sweep has begun.
     """
+    _require_folder(config.out)
     found = record.read(config)
     planned = found.runs if found else {}
     runs = []
@@ -101,6 +103,17 @@ def sweep(config: SweepConfig, show: Show = QUIET) -> SweepResult:
     return SweepResult(status=status, config=config, searched=_trials(searches), runs=runs)
 
 
+def _require_folder(out: Path) -> None:
+    """It is a folder or can be made: the first that is there on the way up to the root is one."""
+    try:
+        there = next(path for path in (out, *out.parents) if path.exists())
+        require(there.is_dir(), "out", "a folder, or the name of a new one in a folder", str(out))
+    except OSError as error:
+        raise ConfigError(
+            f"out must be a folder that can be read, got {out}: {error.strerror}"
+        ) from error
+
+
 def _search(config: SweepConfig, runs: list[Run], children: Children) -> list[Search]:
     """Find all rates that are open, in rounds: the grids first, then what extends them."""
     models = dict.fromkeys((run.config.model, run.config.scale) for run in runs if run.lr is None)
@@ -146,7 +159,7 @@ def _add_rate(config: SweepConfig, search: Search) -> None:
     path = config.out / RATES
     table = durable.read_json(path) if path.exists() else {}
     table.setdefault(search.model, {})[search.scale] = search.entry(config)
-    durable.replace(path, lambda file: durable.write_json(file, table))
+    record.save(path, table)
     search.discard_checkpoints()
 
 
