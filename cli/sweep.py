@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich import box
 from rich.console import Console, Group
@@ -82,12 +81,7 @@ class LiveSweep(PlainSweep):
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.update(_progress_table(self._queue))
         self._live.stop()
 

@@ -41,11 +41,11 @@ class SweepConfig:
     """
 
     models: str = "pam,sam,transformer"
-    """Families, with commas between them."""
+    """Families, with commas between them: pam, sam, sam-matched, transformer."""
     scales: str = "300k,1m,3m"
-    """Scales, with commas between them."""
+    """Scales, with commas between them; those of `mlx_pam train --scale`."""
     variants: str = ""
-    """Variants of pam and sam, with commas, that run beside the plain models, where they can be."""
+    """Variants to train beside the plain models that can have them: see `mlx_pam train --help`."""
     seeds: int = 1
     """Runs of each model, at most 1,000: seeds 0, 1, ..."""
     tokens: int
@@ -67,8 +67,7 @@ class SweepConfig:
     rates: Path | None = None
     """File of peak learning rates that an earlier search wrote, in place of tuned's own."""
     search: str | None = None
-    """Peak learning rates to try first for each model and scale, as in 1e-3,2e-3,4e-3; the runs
-    take the one with the lowest validation loss. Where it is at an edge, more are tried."""
+    """Peak learning rates to find the best of for each model and scale, as in 1e-3,2e-3,4e-3."""
     search_tokens: int | None = None
     """Tokens of a run of the search; by default a fifth of a run's."""
     backend: Literal["auto", "mlx", "torch"] = "auto"
@@ -86,8 +85,7 @@ class SweepConfig:
     keep: int = 1
     """Checkpoints of a run that are kept beside the one with the best validation loss."""
     jobs: int = 1
-    """Runs at once; each has its share of the CPU's cores. On a GPU (Metal, CUDA) leave it at 1:
-    several runs there only share its time and memory."""
+    """Runs at once, each on its share of the CPU's cores; on a GPU leave it at 1."""
     dry_run: bool = False
     """Print the runs, their parameters, steps and learning rates, and leave."""
     json: bool = False
@@ -105,7 +103,7 @@ class SweepConfig:
                 require_choice(name, word, known)
         for word in _words("variants", self.variants):
             possible = any(can_be(*named) for named in self._named() if named[-1] == word)
-            rule = f"variants that {self.models} can have, one of them at least"
+            rule = f"ones that at least one of {self.models} can have"
             require(possible, "variants", rule, word)
         require(isinstance(self.out, str | os.PathLike), "out", "a path", self.out)
         object.__setattr__(self, "out", Path(self.out))

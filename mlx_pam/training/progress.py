@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
 from rich.console import Console
@@ -57,12 +56,7 @@ class Lines:
     def __enter__(self: Shown) -> Shown:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -110,12 +104,7 @@ class LiveDisplay(PlainDisplay):
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
     def step(self, record: StepRecord) -> None:
