@@ -44,6 +44,7 @@ MODELS: dict[str, ModelConfig] = {
     "pam recall, q and k free": dataclasses.replace(RECALL, qk_norm=None, query_scale=None),
     "pam recall, residual scale 0.1": dataclasses.replace(RECALL, alpha_pam_init=0.1),
 }
+Row = dict[str, Any]
 SETTINGS = {"steps": 1200, "batch": 64, "pairs": 8, "questions": 12, "tests": 512, "every": 50}
 
 
@@ -70,7 +71,7 @@ def answered(decoder: Decoder, test: np.ndarray) -> float:
     return float(np.mean(logits.argmax(axis=1) == test[:, -1]))
 
 
-def learn(config: ModelConfig, lr: float, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+def learn(config: ModelConfig, lr: float, seed: int, given: argparse.Namespace) -> Row:
     """Train one model: its accuracy every `given.every` steps, and the seconds that it took."""
     backend, shape = get_backend(given.backend), (given.pairs, given.questions)
     recipe = dataclasses.replace(recipe_for("tuned", "pam", "300k"), peak_lr=lr, warmup_steps=50)
@@ -98,7 +99,7 @@ def learn(config: ModelConfig, lr: float, seed: int, given: argparse.Namespace) 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--rates", type=float, nargs="+", default=[3e-3, 1e-2])
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3, 1e-2])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     for name, default in SETTINGS.items():
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -120,32 +121,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def table(measured: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each model, at the rate that is best for it over all seeds."""
+def by_rate(measured: Sequence[Row], model: str) -> dict[float, list[Row]]:
+    """The rows of a model: rate -> one for each seed, rates and seeds rising."""
+    rates: dict[float, list[Row]] = {}
+    for row in sorted(measured, key=lambda row: (row["lr"], row["seed"])):
+        if row["model"] == model:
+            rates.setdefault(row["lr"], []).append(row)
+    return rates
+
+
+def best_rate(rates: dict[float, list[Row]]) -> list[Row]:
+    """The rows of the rate that answers most, of those with as many seeds as any."""
+    seeds = max(map(len, rates.values()))
+    tried = [rows for rows in rates.values() if len(rows) == seeds]
+    return max(tried, key=lambda rows: sum(row["accuracy"] for row in rows))
+
+
+def table(measured: Sequence[Row]) -> list[str]:
+    """Accuracies seed by seed: a line for each model, a column for each rate."""
+    rates = sorted({row["lr"] for row in measured})
     lines = [
-        "| model | parameters | rate | accuracy, a seed each | step of 0.9 |",
-        "| --- | --- | --- | --- | --- |",
+        f"| model | parameters | {' | '.join(f'rate {rate:g}' for rate in rates)} |",
+        "| --- | --- |" + " --- |" * len(rates),
     ]
     for name in MODELS:
-        of = [row for row in measured if row["model"] == name]
-        if not of:
-            continue
-        rates = sorted({row["lr"] for row in of})
-        rate = max(rates, key=lambda lr: np.mean([r["accuracy"] for r in of if r["lr"] == lr]))
-        best = [row for row in of if row["lr"] == rate]
-        accuracies = ", ".join(f"{row['accuracy']:.3f}" for row in best)
-        learned = ", ".join(_learned(row["curve"]) for row in best)
-        lines.append(
-            f"| {name} | {best[0]['parameters']:,} | {rate:g} | {accuracies} | {learned} |"
-        )
+        if found := by_rate(measured, name):
+            cells = [", ".join(f"{r['accuracy']:.3f}" for r in found.get(lr, ())) for lr in rates]
+            size = next(iter(found.values()))[0]["parameters"]
+            lines.append(f"| {name} | {size:,} | {' | '.join(cells)} |")
     return lines
-
-
-def _learned(curve: Sequence[dict[str, float]], enough: float = 0.9) -> str:
-    """The first step from which on the accuracy stays at what is enough."""
-    below = [place for place, point in enumerate(curve) if point["accuracy"] < enough]
-    after = below[-1] + 1 if below else 0
-    return f"{curve[after]['step']:,}" if after < len(curve) else "–"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import drawings
 import memory_plots
 import plots
 import scaling_plots
+import study_plots
 from style import save
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -29,6 +30,10 @@ PICTURES = {
         plots.numerics,
         memory_plots.flat_memory,
         scaling_plots.scaling_published,
+        study_plots.study_scaling,
+        study_plots.study_convergence,
+        study_plots.study_ablations,
+        study_plots.study_recall,
     )
 }
 

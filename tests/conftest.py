@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ from mlx_pam.backend import Backend, get_backend
 # compiling a step takes longer than a test's few steps
 os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
 os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+
+# what a shell starts in the background ignores Ctrl-C, and so would the processes of tests
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and (
+    threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import oracle`: test folders are not packages
 blas.preload()  # tests import mlx themselves, and the BLAS must be chosen before
