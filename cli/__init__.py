@@ -6,6 +6,7 @@ import difflib
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -31,7 +32,14 @@ EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPT, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an error of the user's is one line on stderr."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    code = _answer(list(sys.argv[1:] if argv is None else argv))
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C as Python ends is no traceback
+    return code
+
+
+def _answer(words: list[str]) -> int:
+    """Run the command that the words are; the exit code, whatever becomes of it."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed, as by `>&-`
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))

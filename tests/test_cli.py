@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import types
@@ -206,3 +207,13 @@ def test_public_names_are_what_they_say() -> None:
     assert {"generate", "load", "stream", "train"} <= set(dir(mlx_pam))
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         mlx_pam.lode  # noqa: B018
+
+
+def test_control_c_is_as_usual_behind_the_command():
+    """While Python ends it would be a traceback out of what happens to be cleared away."""
+    code = (
+        "import os, signal, sys; from mlx_pam.cli import main; "
+        "sys.argv = ['mlx_pam', '--version']; main(); os.kill(os.getpid(), signal.SIGINT)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")

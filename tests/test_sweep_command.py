@@ -91,7 +91,8 @@ def test_a_dry_run_prints_the_queue_and_writes_nothing(tmp_path, capsys):
         "run", "state", "parameters", "steps", "tokens", "learning", "rate", "from",
     ]  # fmt: skip
     assert rows[0].split() == [
-        "pam-300k-seed-0", "waiting", "4,323,660", "3", "12,288", "0.004", "not", "searched",
+        "pam-300k-seed-0", "waiting", "4,323,660", "3", "12,288", "0.008",
+        *["searched:", "4", "rates,", "409,600", "tokens", "of", "wikipedia", "each"],
     ]  # fmt: skip
     assert [row.split()[0] for row in rows[1:3]] == ["pam-phase-qk-300k-seed-0", "sam-300k-seed-0"]
     assert cli.main(command(out, "--dry-run", "--search", "1e-3,2e-3", "--json")) == 0
