@@ -50,7 +50,10 @@ def parse(cls: type[T], argv: Sequence[str], prog: str, description: str) -> T:
         )
         if extra:
             raise ConfigError(f"unexpected word {extra[0]!r}")
-        return _build(cls, {f.name: getattr(record, f.name) for f in dataclasses.fields(cls)})
+        try:
+            return _build(cls, {f.name: getattr(record, f.name) for f in dataclasses.fields(cls)})
+        except OSError as error:  # a path that the system does not even look for
+            raise ConfigError(f"no path can be {error.filename!r}: {error.strerror}") from error
     except ConfigError as error:
         words = "".join(f" {name.upper()}" for name in _positional(cls))
         usage = f"usage: {prog}{words} [OPTIONS]; `{prog} --help` lists them"

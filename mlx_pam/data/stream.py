@@ -67,6 +67,9 @@ class EndlessText:
     def _chunks(self, place: Place) -> Iterator[list[tuple[Place, Passage]]]:
         chunk, length = [], 0
         for each in self._passages(place):
+            if chunk and each[0].epoch != chunk[0][0].epoch:  # a short text fills none
+                yield chunk
+                chunk, length = [], 0
             chunk.append(each)
             length += len(each[1].text)
             if length >= CHUNK:

@@ -152,3 +152,13 @@ def test_an_error_while_reading_ahead_is_raised_where_the_windows_are_taken(
     stream.take(0, 1)
     with pytest.raises(DataError, match=r"00\.jsonl must hold a JSON object a line"):
         stream.take(1, 200)
+
+
+def test_a_text_shorter_than_a_chunk_is_read_once_for_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 1000)
+    (tmp_path / "short.txt").write_text("one two")
+    text = windows(tmp_path).text
+    chunks = text._chunks(module.BEGIN)
+    for epoch in range(3):
+        ((place, passage),) = next(chunks)
+        assert (place.epoch, passage.text) == (epoch, "one two")

@@ -86,7 +86,7 @@ def one_corpus(folder: Path, random: Random) -> None:
         path = files / (random.choice(STEMS) + suffix)
         kind = random.randrange(30)
         if kind == 0:
-            path.mkdir(exist_ok=True)
+            path.exists() or path.is_symlink() or path.mkdir()
         elif kind == 1:
             path.unlink(missing_ok=True) if path.is_file() else None
             path.is_dir() or path.symlink_to(random.choice((path, files, "gone", "/dev/zero")))

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from mlx_pam import checkpoint
 from mlx_pam.backend import get_backend
+from mlx_pam.cli.arguments import parse
+from mlx_pam.cli.generate import GenerateArguments
 from mlx_pam.config import PAMConfig, model_config
 from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.durable import read_metadata
@@ -64,7 +66,7 @@ def test_help_is_help_whatever_stands_beside_it():
 
 
 def test_a_folder_that_the_system_refuses_is_an_error_in_words():
-    assert command("runs", "a" * 5000) == 1
+    assert command("runs", "a" * 5000) == 2
 
 
 def test_a_mark_of_deep_json_is_no_mark(folder):
@@ -111,3 +113,8 @@ def test_a_state_of_impossible_numbers_is_refused(tmp_path, name, place, value, 
     save_file(arrays, path, texts)
     with pytest.raises(CheckpointError, match=complaint):
         load_state(model, path)
+
+
+def test_a_name_that_is_too_long_is_said_before_anything_is_written():
+    with pytest.raises(ConfigError, match=r"no path can be 'é+': File name too long"):
+        parse(GenerateArguments, ["--save-state", "é" * 300], prog="x", description="")
