@@ -118,5 +118,5 @@ def test_there_are_no_circles() -> None:
 @every_module
 def test_one_file_is_one_idea(module: str) -> None:
     text = FILES[module].read_text("utf-8")
-    assert text.count("\n") <= 300
+    assert text.count("\n") <= 500, "split it where an idea ends"
     assert ast.get_docstring(ast.parse(text)), "a file opens with a sentence that says what it is"
