@@ -41,7 +41,7 @@ class EvaluateConfig:
     backend: Literal["auto", "mlx", "torch"] = "auto"
     """Array library that does the work."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the arithmetic."""
+    """Compute dtype of matrix products."""
     json: bool = False
     """Print the result as one JSON object."""
 

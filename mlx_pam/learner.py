@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import mlx.core as mx
 import mlx.optimizers as optim
 import numpy as np
-from mlx.utils import tree_flatten, tree_map, tree_reduce
+from mlx.utils import tree_flatten, tree_map, tree_map_with_path, tree_reduce
 
 from mlx_pam import distributed
 from mlx_pam.arrays import DTYPES, named_weights, set_weights
@@ -28,6 +28,7 @@ class Learner:
     ):
         self.model = model
         self.dtype = DTYPES[dtype]
+        self._table = parameter_table(model.config)
         self._recipe = recipe
         self._recompute = recompute
         self._optimizer = self._new_optimizer(recipe)
@@ -41,7 +42,6 @@ class Learner:
         self._token_losses = compiled(self._evaluation)
 
     def _new_optimizer(self, recipe: Recipe) -> optim.Optimizer:
-        table = parameter_table(self.model.config)
         settings = {
             "learning_rate": recipe.peak_lr,
             "betas": list(recipe.betas),
@@ -52,7 +52,7 @@ class Learner:
         still = optim.AdamW(weight_decay=0.0, **settings)
 
         def decays(name: str, _: mx.array) -> bool:
-            return recipe.decay == "all" or is_decayed(table[name])
+            return recipe.decay == "all" or is_decayed(self._table[name])
 
         optimizer = optim.MultiOptimizer([decaying, still], [decays])
         optimizer.init(self.model.trainable_parameters())
@@ -60,20 +60,28 @@ class Learner:
 
     @contextlib.contextmanager
     def _working(self, parameters) -> Iterator[None]:
-        """Inside, the model holds these parameters, in the type of the arithmetic."""
+        """Inside, the model holds these parameters, the weights of products in compute dtype."""
         kept = self.model.trainable_parameters()
-        self.model.update(tree_map(lambda p: p.astype(self.dtype), parameters))
+        self.model.update(tree_map_with_path(self._cast, parameters))
         try:
             yield
         finally:
             self.model.update(kept)  # so that the model never holds the placeholders of a trace
 
+    def _cast(self, name: str, parameter: mx.array) -> mx.array:
+        """Weights of products in compute dtype; the embedding, norms, biases and scales as stored.
+
+        The head reads the embedding in compute dtype, see `_hidden`.
+        """
+        product = self._table[name].kind in ("matrix", "gate")
+        return parameter.astype(self.dtype) if product else parameter
+
     def _hidden(self, parameters, ids: mx.array, phases: mx.array) -> tuple[mx.array, mx.array]:
-        """What the head reads, as rows `[BT, E]`, and its table, in the type of the arithmetic."""
+        """The head's input, as rows `[BT, E]`, and its table, both in compute dtype."""
         with self._working(parameters):
             hidden, _ = self.model.hidden(ids, phases, recompute=self._recompute)
             x, table = self.model.embedding.head(hidden)
-        return x.reshape(-1, x.shape[-1]), table
+        return x.reshape(-1, x.shape[-1]).astype(self.dtype), table.astype(self.dtype)
 
     def _loss(self, parameters, batch: mx.array, phases: mx.array, scale: mx.array) -> mx.array:
         x, table = self._hidden(parameters, batch[:, :-1], phases)
@@ -155,7 +163,7 @@ class Learner:
             moments |= {
                 k: v for k, v in tree_flatten(part.state) if k not in ("step", "learning_rate")
             }
-        for name in parameter_table(self.model.config):
+        for name in self._table:
             record[f"exp_avg.{name}"] = np.array(moments[f"{name}.m"])
             record[f"exp_avg_sq.{name}"] = np.array(moments[f"{name}.v"])
         return record

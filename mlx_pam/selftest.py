@@ -36,7 +36,7 @@ class SelftestConfig:
     backend: Literal["auto", "mlx", "torch"] = "auto"
     """Array library that does the work."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the arithmetic."""
+    """Compute dtype of matrix products."""
     json: bool = False
     """Print one JSON object instead of the table."""
 

@@ -73,7 +73,7 @@ class SweepConfig:
     backend: Literal["auto", "mlx", "torch"] = "auto"
     """Array library that does the work."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the arithmetic; the weights themselves are kept in float32."""
+    """Compute dtype of matrix products; weights, residual stream and state stay float32."""
     eval_every: int = 500
     """Steps between evaluations of the full validation split, and one at the end."""
     save_every: int = 500

@@ -86,7 +86,7 @@ class TrainConfig:
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """Under torchrun: ddp, the whole model in each process; fsdp, a part, for what is too large."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the arithmetic; the weights themselves are kept in float32."""
+    """Compute dtype of matrix products; weights, residual stream and state stay float32."""
     eval_every: int = 500
     """Steps between evaluations of the full validation split, and one at the end; 0: never."""
     save_every: int = 500

@@ -59,7 +59,7 @@ class ComplexGatedUnit(nn.Module):
         self.down = ComplexLinear(hidden, d)
 
     def __call__(self, z: mx.array) -> mx.array:
-        both = self.up_gate(z)  # [..., 2 maps, 2, ED]
+        both = self.up_gate(z).astype(mx.float32)  # [..., 2 maps, 2, ED]
         up, gate = both[..., 0, :, :], both[..., 1, :, :]
         magnitude, inverse = cx.magnitude_and_inverse(gate)
         rotation = gate * (mx.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
@@ -72,15 +72,18 @@ class ComplexGatedUnit(nn.Module):
 
 
 class ComplexEmbedding(nn.Module):
-    """A complex vector per token, and its inverse, the tied head."""
+    """A complex vector per token, and its inverse, the tied head.
+
+    Vectors are float32: a gradient summed in bfloat16 over a frequent token would saturate.
+    """
 
     def __init__(self, vocabulary: int, d: int):
         super().__init__()
         self.weight = mx.zeros((vocabulary, 2, d))
 
     def __call__(self, ids: mx.array) -> mx.array:
-        return self.weight[ids]  # [B, T, 2, D]
+        return self.weight[ids].astype(mx.float32)  # [B, T, 2, D]
 
     def head(self, z: mx.array) -> tuple[mx.array, mx.array]:
         """x `[..., 2D]`, table `[V, 2D]`: x table^T = z_re E_re^T + z_im E_im^T, the logits."""
-        return mx.flatten(z, -2), mx.flatten(self.weight, 1)
+        return mx.flatten(z, -2).astype(self.weight.dtype), mx.flatten(self.weight, 1)

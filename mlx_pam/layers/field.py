@@ -40,7 +40,7 @@ class Field:
     multiply: Callable[[mx.array, mx.array], mx.array]
     """The product of numbers, per element."""
     unit_vectors: Callable[[mx.array, float], mx.array]
-    """(x, eps) -> x / sqrt(|x|^2 + d eps), its last d numbers at length 1 together."""
+    """(x, eps) -> x / sqrt(|x|^2 + d eps), its last d numbers at length 1 together, float32."""
     features: Callable[[mx.array], tuple[mx.array, mx.array]]
     """x -> what the decay sees (all real numbers of x) and what the protect gate sees (|x|)."""
 
@@ -52,11 +52,11 @@ def _rotate_pairs(x: mx.array, phases: mx.array) -> mx.array:
 
 def _unit_vectors(x: mx.array, eps: float) -> mx.array:
     d = x.shape[-1]
-    return mx.fast.rms_norm(x, None, eps) * d**-0.5
+    return mx.fast.rms_norm(x.astype(mx.float32), None, eps) * d**-0.5
 
 
 def _complex_unit_vectors(z: mx.array, eps: float) -> mx.array:
-    return cx.rms_norm(z, mx.full(z.shape[-1:], z.shape[-1] ** -0.5, z.dtype), eps)
+    return cx.rms_norm(z, mx.full(z.shape[-1:], z.shape[-1] ** -0.5), eps)
 
 
 COMPLEX = Field(

@@ -16,6 +16,7 @@ from mlx_pam.layers.convolution import Convolution
 from mlx_pam.layers.field import Field
 from mlx_pam.ops import complex as cx
 from mlx_pam.ops.decay import log_decay, write_strength
+from mlx_pam.ops.product import product
 from mlx_pam.ops.retrieval import retrieve
 
 
@@ -28,8 +29,7 @@ class Gate(nn.Module):
         self.bias = mx.zeros((outputs,))
 
     def __call__(self, features: mx.array) -> mx.array:
-        logit = features @ self.weight.T
-        return logit.astype(mx.float32) + self.bias.astype(mx.float32)
+        return product(features, self.weight).astype(mx.float32) + self.bias
 
 
 class Memory(nn.Module):
@@ -85,21 +85,23 @@ class Memory(nn.Module):
             write = mx.where(mask[..., None, None], write, 0)
         if self.field.planes == 2:
             write = write[..., None, :]  # one gate for both planes
-        y, last = retrieve(self._scaled(q), k, v * write.astype(v.dtype), decay, first, form)
+        y, last = retrieve(self._scaled(q), k, (v * write).astype(v.dtype), decay, first, form)
         return self.out(y), (last, *kept)
 
     def _normed(self, x: mx.array) -> mx.array:
         """Queries or keys, `[B, T, H, (2,) d]`, of one length if the configuration has it so."""
         if self.config.qk_norm == "head":
-            return self.field.unit_vectors(x, self.config.norm_eps)
+            return self.field.unit_vectors(x, self.config.norm_eps).astype(x.dtype)
         if self.config.qk_norm == "phase":
-            return x * cx.magnitude_and_inverse(x)[1][..., None, :]
+            inverse = cx.magnitude_and_inverse(x.astype(mx.float32))[1]
+            return (x * inverse[..., None, :]).astype(x.dtype)
         return x
 
     def _scaled(self, q: mx.array) -> mx.array:
         if self.config.query_scale is None:
             return q * self.config.head_dim**-0.5
-        return q * mx.expand_dims(self.query_scale, tuple(range(1, q.ndim - 2)))
+        scale = mx.expand_dims(self.query_scale, tuple(range(1, q.ndim - 2)))
+        return (q * scale).astype(q.dtype)
 
     def gates(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """log gamma `[B, T, H]`, and 1 - p, how much of a value is written, `[B, T, H, 1 or d]`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mlx.core as mx
 import mlx.nn as nn
 
+from mlx_pam.ops.product import product
+
 
 class RealLinear(nn.Module):
     """y = W x without bias: `[..., n]` -> `[..., m]`, or from and to `[..., groups, width]`."""
@@ -17,12 +19,12 @@ class RealLinear(nn.Module):
     def __call__(self, x: mx.array) -> mx.array:
         if self.groups_in:
             x = mx.flatten(x, -2)
-        y = x @ self.weight.T
+        y = product(x, self.weight)
         return mx.unflatten(y, -1, (self.groups_out, -1)) if self.groups_out > 1 else y
 
 
 class RealNorm(nn.Module):
-    """RMS norm, s x / RMS(x)."""
+    """RMS norm, s x / RMS(x), in float32."""
 
     def __init__(self, d: int, eps: float):
         super().__init__()
@@ -30,7 +32,8 @@ class RealNorm(nn.Module):
         self.eps = eps
 
     def __call__(self, x: mx.array) -> mx.array:
-        return mx.fast.rms_norm(x, self.scale, self.eps)
+        x, scale = x.astype(mx.float32), self.scale.astype(mx.float32)
+        return mx.fast.rms_norm(x, scale, self.eps)
 
 
 class BiasedReLU(nn.Module):
@@ -76,15 +79,18 @@ class SwiGLU(nn.Module):
 
 
 class RealEmbedding(nn.Module):
-    """A real vector per token, and its inverse, the tied head."""
+    """A real vector per token, and its inverse, the tied head.
+
+    Vectors are float32: a gradient summed in bfloat16 over a frequent token would saturate.
+    """
 
     def __init__(self, vocabulary: int, d: int):
         super().__init__()
         self.weight = mx.zeros((vocabulary, d))
 
     def __call__(self, ids: mx.array) -> mx.array:
-        return self.weight[ids]  # [B, T, D]
+        return self.weight[ids].astype(mx.float32)  # [B, T, D]
 
     def head(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """x `[..., D]`, table `[V, D]`: logits = x table^T."""
-        return x, self.weight
+        return x.astype(self.weight.dtype), self.weight

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from mlx_pam.ops.product import product
+
 # Up to so many rows, a product reads the stored planes instead of building the block weight:
 # decoding is bound by the bytes of the weights, training by the number of products.
 FEW_ROWS = 8
@@ -54,10 +56,10 @@ def rms_norm(z: mx.array, scale: mx.array, eps: float) -> mx.array:
     """s z / RMS(|z|), the mean over the d channels, with s `[d]`; the phase is untouched.
 
     RMS(|z|)^2 = mean(re^2 + im^2) is twice the mean over the 2d real numbers, hence MLX's fused
-    real norm serves with s/sqrt(2) and eps/2.
+    real norm serves with s/sqrt(2) and eps/2. Returns float32.
     """
-    flat = mx.flatten(z, -2)  # [..., 2d]
-    weight = mx.concatenate([scale, scale]) * 0.5**0.5
+    flat = mx.flatten(z, -2).astype(mx.float32)  # [..., 2d]
+    weight = mx.concatenate([scale, scale]).astype(mx.float32) * 0.5**0.5
     return mx.fast.rms_norm(flat, weight, eps / 2).reshape(z.shape)
 
 
@@ -80,16 +82,17 @@ def linear(x: mx.array, weight: mx.array, groups_out: int = 1, groups_in: int = 
 
     x: `[..., 2, n]`, or `[..., groups_in, 2, n/groups_in]` with several groups.
     weight: `[2, m, n]`.
-    Returns `[..., 2, m]`, or `[..., groups_out, 2, m/groups_out]` with several groups.
+    Returns `[..., 2, m]`, or `[..., groups_out, 2, m/groups_out]` with several groups, in the
+    weight's type.
     """
     _, m, n = weight.shape
     lead = x.shape[: -2 if groups_in == 1 else -3]
     shape_out = (*lead, 2, m) if groups_out == 1 else (*lead, groups_out, 2, m // groups_out)
     if x.size // (2 * n) > FEW_ROWS:
         flat = x.reshape(*lead, 2 * n)
-        return (flat @ block_weight(weight, groups_out, groups_in).T).reshape(shape_out)
+        return product(flat, block_weight(weight, groups_out, groups_in)).reshape(shape_out)
     x = x.reshape(*lead, groups_in, 2, n // groups_in).swapaxes(-3, -2).reshape(*lead, 2, n)
-    by_re = x @ weight[0, ...].T  # [..., 2, m]: W_re on both planes
-    by_im = x @ weight[1, ...].T
+    by_re = product(x, weight[0, ...])  # [..., 2, m]: W_re on both planes
+    by_im = product(x, weight[1, ...])
     y = by_re + times_i(by_im)
     return y.reshape(*lead, 2, groups_out, m // groups_out).swapaxes(-3, -2).reshape(shape_out)

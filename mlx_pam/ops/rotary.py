@@ -9,4 +9,4 @@ from mlx_pam.ops import complex as cx
 
 def rotate(x: mx.array, phases: mx.array) -> mx.array:
     """x e^{i m theta}. x: `[B, T, H, 2, d]`; phases: `[T, 2, d]` or `[B, T, 2, d]`."""
-    return cx.multiply(x, phases[..., None, :, :].astype(x.dtype))
+    return cx.multiply(x, phases[..., None, :, :]).astype(x.dtype)

@@ -41,7 +41,7 @@ class Field:
     multiply: Callable[[Tensor, Tensor], Tensor]
     """The product of numbers, per element."""
     unit_vectors: Callable[[Tensor, float], Tensor]
-    """(x, eps) -> x / sqrt(|x|^2 + d eps), its last d numbers at length 1 together."""
+    """(x, eps) -> x / sqrt(|x|^2 + d eps), its last d numbers at length 1 together, float32."""
     features: Callable[[Tensor], tuple[Tensor, Tensor]]
     """x -> what the decay sees (all real numbers of x) and what the protect gate sees (|x|)."""
 
@@ -58,7 +58,7 @@ def _unit_vectors(x: Tensor, eps: float) -> Tensor:
 
 def _complex_unit_vectors(z: Tensor, eps: float) -> Tensor:
     d = z.shape[-1]
-    return cx.rms_norm(z, z.new_full((d,), d**-0.5), eps)
+    return cx.rms_norm(z, z.new_full((d,), d**-0.5, dtype=torch.float32), eps)
 
 
 COMPLEX = Field(

@@ -98,7 +98,8 @@ class Memory(nn.Module):
         if self.config.qk_norm == "head":
             return self.field.unit_vectors(x, self.config.norm_eps).to(x.dtype)
         if self.config.qk_norm == "phase":
-            return (x * cx.magnitude_and_inverse(x)[1][..., None, :]).to(x.dtype)
+            inverse = cx.magnitude_and_inverse(x.float())[1]
+            return (x * inverse[..., None, :]).to(x.dtype)
         return x
 
     def gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
