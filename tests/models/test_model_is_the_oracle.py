@@ -13,6 +13,7 @@ from mlx_pam.config import PRESETS, ModelConfig, PAMConfig, SAMConfig, Transform
 from mlx_pam.ops.retrieval import FORMS
 from mlx_pam.parameters import initial_weights
 
+EPS = np.finfo(np.float32).eps
 SIZES = {"dim": 12, "num_layers": 2, "num_heads": 3, "head_dim": 8, "vocab_size": 50}
 MEMORIES = {
     "pam, gate per head": PAMConfig(**SIZES),
@@ -122,9 +123,23 @@ def test_the_5m_preset_is_the_oracle(backend, family):
     assert oracle.relative_error(found, expected) < 1e-4
 
 
+def rounded(weights: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """The weights, each moved by less than two units in its last place."""
+    random = np.random.default_rng(seed)
+    return {
+        name: (value * (1 + random.uniform(-EPS, EPS, value.shape))).astype(np.float32)
+        for name, value in weights.items()
+    }
+
+
 @every_model
 def test_both_backends_give_the_same_logits_and_gradients(config):
-    """Closer to one another than either needs to be to the oracle; weights go by one name."""
+    """Closer to one another than either needs to be to the oracle; weights go by one name.
+
+    The unit phase g/|g| has slope 1/|g|, so a channel near 0 passes rounding on enlarged, by an
+    amount that depends on the draw. Gradients may therefore differ by what rounding the weights
+    once makes of them, besides the usual relative error.
+    """
     pytest.importorskip("torch")
     weights = weights_of(config)
     random = np.random.default_rng(6)
@@ -138,7 +153,12 @@ def test_both_backends_give_the_same_logits_and_gradients(config):
     (first, first_gradients), (second, second_gradients) = results
     assert oracle.relative_error(first, second) < tolerance(config)
     assert first_gradients.keys() == second_gradients.keys()
+    moved = [
+        gradients(backend, backend.build(config, rounded(weights, seed)), ids, dlogits)
+        for seed in range(3)
+    ]
     for name, gradient in first_gradients.items():
         other = second_gradients[name]
-        error = np.abs(gradient - other).max()  # beside 0.01: a scale's sums up what cancels
-        assert error < 100 * tolerance(config) * (np.abs(other).max() + 0.01), name
+        sensitivity = max(np.abs(near[name] - other).max() for near in moved)
+        error = np.abs(gradient - other).max()
+        assert error < 10 * sensitivity + tolerance(config) * np.abs(other).max(), name
