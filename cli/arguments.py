@@ -28,7 +28,7 @@ _STYLE = (
     tyro.conf.UseAppendAction,  # --stop A --stop B
     tyro.conf.HelptextFromCommentsOff,
 )
-_KINDS = {int: "a whole number", float: "a number"}
+_KINDS = {int: "a whole number", float: "a number", Path: "a path, not an empty text"}
 
 
 def parse(cls: type[T], argv: Sequence[str], prog: str, description: str) -> T:
@@ -123,14 +123,24 @@ def _without_rules(cls: type[T]) -> type[T]:
 
 
 def _build(cls: type[T], values: dict[str, Any]) -> T:
+    unread = {name: word for name, value in values.items() if (word := _unread(value)) is not None}
+    _require_read({name: word for name, word in unread.items() if word.expected == _KINDS[Path]})
     try:
         instance = cls(**values)
     except ConfigError as error:
         raise ConfigError(_as_typed(str(error), list(values))) from None
-    for name, value in values.items():
-        if isinstance(value, _Unread):
-            raise ConfigError(f"{flag(name)} must be {value.expected}, got {value!r}")
+    _require_read(unread)
     return instance
+
+
+def _unread(value: Any) -> _Unread | None:
+    words = value if isinstance(value, tuple) else (value,)
+    return next((word for word in words if isinstance(word, _Unread)), None)
+
+
+def _require_read(unread: dict[str, _Unread]) -> None:
+    for name, word in unread.items():
+        raise ConfigError(f"{flag(name)} must be {word.expected}, got {word!r}")
 
 
 def _as_typed(text: str, names: list[str]) -> str:
@@ -165,7 +175,8 @@ def _reader(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         convert, metavar = choices.__getitem__, "{" + ",".join(choices) + "}"
         expected = "one of " + ", ".join(choices)
     elif kind in (int, float, str, Path):
-        convert, metavar = kind, "TEXT" if kind is str else kind.__name__.upper()
+        convert = _path if kind is Path else kind
+        metavar = "TEXT" if kind is str else kind.__name__.upper()
         expected = _KINDS.get(kind, "")
     else:
         return None
@@ -176,6 +187,16 @@ def _reader(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         is_instance=lambda value: optional or value is not None,
         str_from_instance=lambda value: ["none" if value is None else str(value)],
     )
+
+
+def _path(word: str) -> Path:
+    """`~` is the home folder here too: a shell does not expand it in `--out=~/runs`."""
+    if not word:
+        raise ValueError("an empty text names no path")
+    try:
+        return Path(word).expanduser()
+    except RuntimeError:  # no such user
+        return Path(word)
 
 
 def _read(word: str, convert: Callable[[str], Any], optional: bool, expected: str) -> Any:

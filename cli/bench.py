@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from pathlib import Path
 
 from rich.console import Console
 
+from mlx_pam import durable
 from mlx_pam.benchmarks.metal import BenchConfig
 from mlx_pam.cli.arguments import parse
-from mlx_pam.errors import ConfigError
+from mlx_pam.cli.outputs import require_output, write_output
 
 
 def run(argv: list[str]) -> int:
@@ -22,23 +22,14 @@ def run(argv: list[str]) -> int:
 
     console = Console()
     if config.json:
-        _require_writable(config.json)
+        require_output("--json", config.json, make_folder=True)
     description = get_backend(config.backend).description
     console.print(description, highlight=False)
     with report.telling("bench", console) as tell:
         record = {"description": description, **metal.measure(config, tell)}
     comparison.show(record, console)
     if config.json:
-        config.json.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
+        text = json.dumps(record, indent=1, default=str) + "\n"
+        write_output("--json", config.json, lambda file: durable.write_bytes(file, text.encode()))
         console.print(f"the record is in {config.json}")
     return 0
-
-
-def _require_writable(path: Path) -> None:
-    """Minutes of measurements must not end in a file that cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        reason = error.strerror or "it cannot be opened"
-        raise ConfigError(f"--json must be a file to write to, got {path}: {reason}") from None

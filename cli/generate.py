@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mlx_pam.cli.arguments import parse
-from mlx_pam.config import require, require_choice
+from mlx_pam.cli.outputs import require_output
+from mlx_pam.config import require_choice
 from mlx_pam.errors import DataError
 from mlx_pam.generate import GenerationConfig, Stream, stream
 
@@ -54,8 +55,7 @@ class GenerateArguments(GenerationConfig, _Command):
         super().__post_init__()
         require_choice("backend", self.backend, ("auto", "mlx", "torch"))
         if self.save_state is not None:
-            inside = self.save_state.parent.is_dir() and not self.save_state.is_dir()
-            require(inside, "save_state", "a file in a folder that exists", str(self.save_state))
+            require_output("save_state", self.save_state)
 
 
 def run(argv: list[str]) -> int:

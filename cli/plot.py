@@ -15,6 +15,7 @@ from tyro.conf import Positional, arg
 from mlx_pam.analysis.curves import Curves, read_curves
 from mlx_pam.analysis.runs import RunSummary, summarise
 from mlx_pam.cli.arguments import parse
+from mlx_pam.cli.outputs import require_output, write_output
 from mlx_pam.config import require, require_choice
 from mlx_pam.errors import ConfigError
 from mlx_pam.training.metrics import LOG
@@ -69,13 +70,8 @@ def run(argv: list[str]) -> int:
         figure = draw_curves(curves, config.x, config.smooth, heading)
     kind = "diagnostics" if config.diagnostics else "plot"
     out = config.out or (single or Path()) / f"{kind}.png"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        save(figure, out)
-    except OSError as error:
-        raise ConfigError(
-            f"out must be a file that can be written, got {out}: {error.strerror}"
-        ) from error
+    require_output("out", out, make_folder=True)
+    write_output("out", out, lambda file: save(figure, file, out.suffix))
     print(out)
     return 0
 

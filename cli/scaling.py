@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from mlx_pam.analysis.scaling.record import to_json
 from mlx_pam.analysis.scaling.study import Study, study
 from mlx_pam.analysis.scaling.words import sentences
 from mlx_pam.cli.arguments import parse
+from mlx_pam.cli.outputs import require_output, write_output
 from mlx_pam.cli.plot import KINDS
 from mlx_pam.cli.scaling_tables import print_tables
 from mlx_pam.config import require, require_count, require_range
@@ -102,12 +104,7 @@ def _draw(found: Study, out: Path) -> list[Path]:
     figures = {out: draw_scaling(found)}
     if any(point.curve for point in found.points):
         figures[out.with_stem(f"{out.stem}-curves")] = draw_convergence(found)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        for path, figure in figures.items():
-            save(figure, path)
-    except OSError as error:
-        raise ConfigError(
-            f"out must be a file that can be written, got {out}: {error.strerror}"
-        ) from error
+    for path, figure in figures.items():
+        require_output("out", path, make_folder=True)
+        write_output("out", path, partial(save, figure, suffix=path.suffix))
     return list(figures)

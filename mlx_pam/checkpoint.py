@@ -218,7 +218,7 @@ def load(path: Path | str, *, optimizer: bool = False) -> Checkpoint:
     is read only when asked for. A run may save and remove checkpoints meanwhile. Raises
     `CheckpointError` that names the file at fault.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     try:
         directory = _checkpoint_folder(path)
         for _ in range(_ATTEMPTS):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,14 +54,60 @@ def write_arrays(
 
 
 def replace(path: Path, write: Callable[[Path], None]) -> None:
-    """Have `write` make a file that takes the name `path` when it is whole and on the disk."""
-    unfinished = path.with_name(f".{path.name}.saving")
+    """Replace the file `path`, or create it, once `write` has written all of it to the disk.
+
+    `write` is given the path of a temporary file in the same folder. A symbolic link stays: the
+    file that it points to is the one replaced. Anything but a regular file is refused.
+    """
+    if reason := obstacle(path):
+        raise OSError(errno.EINVAL, reason, str(path))
+    target = _target(path)
+    unfinished = target.with_name(f".{target.name}.saving")
     try:
         write(unfinished)
-        unfinished.replace(path)
-        sync(path.parent)
+        if target.exists():
+            unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
+        sync(unfinished)
+        unfinished.replace(target)
+        sync(target.parent)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def obstacle(path: Path) -> str | None:
+    """Why no file can be written at `path`, or None; asked before long work, too.
+
+    A file that exists must be a regular one: to replace a device, a pipe or a socket by a file
+    would take it away from whatever uses it.
+    """
+    try:
+        target = _target(path)
+        mode = target.stat().st_mode if target.exists() else None
+        is_folder = target.parent.is_dir()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        return getattr(error, "strerror", None) or "its symbolic links form a loop"
+    if mode is not None and not stat.S_ISREG(mode):
+        kind = next((name for test, name in _KINDS if test(mode)), "special file")
+        return f"it is a {kind}, not a regular file"
+    if not is_folder:
+        return f"{target.parent} is not an existing folder"
+    if not os.access(target.parent, os.W_OK):
+        return f"{target.parent} is not writable"
+    return None
+
+
+_KINDS = (
+    (stat.S_ISDIR, "folder"),
+    (stat.S_ISFIFO, "named pipe"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
+)
+
+
+def _target(path: Path) -> Path:
+    """The file that a path names once its symbolic links are followed."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def sync(path: Path) -> None:

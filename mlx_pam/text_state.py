@@ -55,7 +55,7 @@ class TextState:
 
     def save(self, path: Path | str) -> Path:
         """Write a file that `load_state` reads, whole or not at all; raises `CheckpointError`."""
-        path = Path(path)
+        path = Path(path).expanduser()
         arrays = self.memories | {
             "logits": self.logits.astype(np.float32),
             "recent": np.array(self.recent + (-1,) * (RECENT - len(self.recent)), np.int32),
@@ -70,7 +70,8 @@ class TextState:
         try:
             durable.replace(path, lambda file: durable.write_arrays(file, arrays, metadata))
         except OSError as error:
-            raise CheckpointError(f"cannot write state {path}: {error}") from error
+            reason = error.strerror or error
+            raise CheckpointError(f"cannot write state {path}: {reason}") from error
         return path
 
 
@@ -79,7 +80,7 @@ def load_state(model: LanguageModel, path: Path | str) -> TextState:
 
     Raises `CheckpointError` if the file is damaged, or of another model.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     metadata = durable.read_metadata(path)
     if metadata.get("format") != FORMAT:
         raise CheckpointError(

@@ -15,7 +15,7 @@ from tyro.conf import Positional
 
 from mlx_pam import cli
 from mlx_pam.cli.arguments import parse
-from mlx_pam.config import require_choice, require_count, require_range
+from mlx_pam.config import TrainConfig, require_choice, require_count, require_range
 from mlx_pam.errors import ConfigError, DataError
 
 HEAVY = {"mlx", "torch", "datasets", "transformers", "huggingface_hub", "pandas", "pyarrow"}
@@ -111,6 +111,17 @@ def test_an_error_says_option_rule_and_value(words: list[str], message: str) -> 
     first, second = str(caught.value).split("\n")
     assert first == message
     assert second == "usage: mlx_pam tell [OPTIONS]; `mlx_pam tell --help` lists them"
+
+
+def test_a_path_begins_at_home_and_is_never_empty(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    read = parse(TrainConfig, ["--out=~/runs/x"], prog="x", description="")
+    assert read.out == tmp_path / "runs" / "x"
+    assert TrainConfig(out="~/runs/x").run_folder == tmp_path / "runs" / "x"
+    with pytest.raises(ConfigError, match="--out must be a path, not an empty text, got ''"):
+        parse(TrainConfig, ["--out", ""], prog="x", description="")
+    with pytest.raises(ConfigError, match="out must be a folder, or None for the default, got ''"):
+        TrainConfig(out="")
 
 
 def test_a_needed_option_is_asked_for() -> None:

@@ -230,4 +230,4 @@ def test_a_folder_that_does_not_exist_is_told_before_anything_is_drawn(folder, t
         assert main([*words, "--save-state", str(path)]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert "--save-state must be a file in a folder that exists" in printed.err
+        assert "--save-state must be a file that can be written" in printed.err

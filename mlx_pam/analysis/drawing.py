@@ -78,10 +78,10 @@ def draw_curves(
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format that the path's ending names."""
+def save(figure: Figure, path: Path, suffix: str = "") -> None:
+    """Write a figure in the format of the suffix (.png, .svg, .pdf), by default the path's."""
     with matplotlib.rc_context(style.settings()):
-        figure.savefig(path)
+        figure.savefig(path, format=(suffix or path.suffix).removeprefix("."))
 
 
 class _Drawing:

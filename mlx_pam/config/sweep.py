@@ -106,7 +106,7 @@ class SweepConfig:
             rule = f"ones that at least one of {self.models} can have"
             require(possible, "variants", rule, word)
         require(isinstance(self.out, str | os.PathLike), "out", "a path", self.out)
-        object.__setattr__(self, "out", Path(self.out))
+        object.__setattr__(self, "out", Path(self.out).expanduser())
         require_count("seeds", self.seeds, most=MOST_SEEDS)
         for name in ("tokens", "jobs", "seq_len", "batch_size", "accumulate", "eval_every"):
             require_count(name, getattr(self, name))

@@ -84,7 +84,7 @@ class TokenizerFile:
 
 def read_tokenizer_file(path: Path | str) -> TokenizerFile:
     """The tokenizer in a file, or in the `tokenizer.json` of a folder; raises `ConfigError`."""
-    path = Path(path)
+    path = Path(path).expanduser()
     try:
         file = path / TOKENIZER if path.is_dir() else path
         beside = file.with_name(TOKENIZER_CONFIG)

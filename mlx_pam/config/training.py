@@ -136,6 +136,7 @@ class TrainConfig:
             rule = f"head with variant {self.variant}, which sets it"
             require(free, "protect", rule, self.protect)
             variant(PRESETS[self.model][self.scale], self.variant)
+        require(self.out != "", "out", "a folder, or None for the default", self.out)
         require_choice("recipe", self.recipe, RECIPES)
         tabled = self.recipe == "tuned" or self.rates is None
         rule = f"absent with recipe {self.recipe}, which has one rate"
@@ -178,7 +179,7 @@ class TrainConfig:
     def run_folder(self) -> Path:
         """Where checkpoints, log and samples go."""
         if self.out is not None:
-            return Path(self.out)
+            return Path(self.out).expanduser()
         names = "+".join(_folder_name(share.name) for share in shares(self.data))
         model = f"{self.model}-{self.variant}" if self.variant else self.model
         tokenizer = "" if self.tokenizer == "gpt2" else f"-{_tokenizer_name(self.tokenizer)}"
