@@ -178,12 +178,18 @@ def _recorded_best(run: Path | str) -> Validation | None:
         return None
 
 
-def prune(run: Path | str, keep: int) -> None:
-    """Remove all complete checkpoints of a run folder but the newest `keep` and the best."""
+def prune(run: Path | str, keep: int, superseded: Path | None = None) -> None:
+    """Remove all complete checkpoints of a run folder but the newest `keep` and the best.
+
+    `superseded` is one that a newer checkpoint of the same weights replaces: it is not among
+    those `keep`, and is removed unless it is the best.
+    """
     kept = best(run)
+    spared = kept and step_folder(Path(run), kept.step)
     try:
-        for path in complete_checkpoints(run)[:-keep]:
-            if not kept or path != step_folder(Path(run), kept.step):
+        found = [path for path in complete_checkpoints(run) if path != superseded]
+        for path in [*found[:-keep], *([superseded] if superseded else [])]:
+            if path != spared:
                 _discard(path)
     except OSError as error:
         raise CheckpointError(f"cannot remove old checkpoints in {run}: {error}") from error

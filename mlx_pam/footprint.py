@@ -104,13 +104,18 @@ def estimate(
 
 
 def largest_batch(
-    model: ModelConfig, config: TrainConfig, library: str, device: str, room: int
+    model: ModelConfig,
+    config: TrainConfig,
+    library: str,
+    device: str,
+    room: int,
+    processes: int = 1,
 ) -> int:
-    """Most windows in a micro-batch of one process that fit into so many bytes; 0 if none does."""
+    """The largest micro-batch whose footprint is at most `room` bytes; 0 if none fits."""
 
     def fits(batch_size: int) -> bool:
         changed = replace(config, batch_size=batch_size)
-        return estimate(model, changed, library, device).total <= room
+        return estimate(model, changed, library, device, processes).total <= room
 
     most = 1
     while fits(most):
@@ -140,7 +145,7 @@ def require_room(
     if found.total <= room:
         return found
     fitting = {}  # with gradient checkpointing or without it: the first that fits
-    for option, changed in _smaller(config, processes):
+    for option, changed in _smaller(model, config, library, device, room, processes):
         size = estimate(model, changed, library, device, processes).total
         if size <= room:
             fitting.setdefault(changed.gradient_checkpointing, f"{option} ({_gigabytes(size)})")
@@ -153,28 +158,29 @@ def require_room(
     )
 
 
-def _smaller(config: TrainConfig, processes: int) -> Iterator[tuple[str, TrainConfig]]:
+def _smaller(
+    model: ModelConfig,
+    config: TrainConfig,
+    library: str,
+    device: str,
+    room: int,
+    processes: int,
+) -> Iterator[tuple[str, TrainConfig]]:
     """Runs of the same steps in less memory, and the options that make them, the fastest first."""
     windows = config.windows_per_step
-    sizes = [
-        size
-        for size in range(config.batch_size, 0, -1)
-        if windows % size == 0 and size % processes == 0
-    ]
     for checkpointing in sorted({config.gradient_checkpointing, True}):
-        for size in sizes:
-            options = ["--gradient-checkpointing"] if checkpointing else []
-            if not options or size < config.batch_size:
+        options = ["--gradient-checkpointing"] if checkpointing else []
+        changed = replace(config, gradient_checkpointing=checkpointing)
+        if options:
+            yield options[0], changed
+        accumulated = replace(changed, accumulate=max(2, config.accumulate))
+        most = largest_batch(model, accumulated, library, device, room, processes)
+        for size in range(min(most, config.batch_size - 1), 0, -1):
+            if windows % size == 0 and size % processes == 0:
                 options.append(f"--batch-size {size} --accumulate {windows // size}")
-            yield (
-                " ".join(options),
-                replace(
-                    config,
-                    batch_size=size,
-                    accumulate=windows // size,
-                    gradient_checkpointing=checkpointing,
-                ),
-            )
+                changed = replace(changed, batch_size=size, accumulate=windows // size)
+                yield " ".join(options), changed
+                break
 
 
 def _planes(model: ModelConfig) -> int:

@@ -99,6 +99,20 @@ def test_what_an_error_names_fits_and_takes_the_same_steps(library):
         assert needed == pytest.approx(float(size) * GB, abs=GB / 10)
 
 
+def test_what_fits_is_found_without_a_look_at_every_smaller_batch(monkeypatch):
+    looked, estimate = [], footprint.estimate
+
+    def counted(*given):
+        looked.append(given)
+        return estimate(*given)
+
+    monkeypatch.setattr(footprint, "estimate", counted)
+    config = TrainConfig(batch_size=10**9, memory_limit=8)
+    with pytest.raises(ConfigError, match=r"--batch-size \d+ --accumulate \d+"):
+        footprint.require_room(config.model_config(), config, "mlx", "cpu", GB)
+    assert len(looked) < 200
+
+
 def test_a_batch_of_several_processes_is_offered_in_their_multiples():
     config = TrainConfig(scale="100m", batch_size=48, memory_limit=5)
     with pytest.raises(ConfigError) as error:

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal ask a run to save and leave, not to drop what it does."""
+"""Ctrl-C, SIGTERM, a closed terminal or a scheduler's warning make a run save and stop."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from types import FrameType, TracebackType
 
 from mlx_pam import processes
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+URGENT = (signal.SIGINT, signal.SIGTERM)
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""What batch schedulers send before a time limit: SIGKILL or SIGTERM follows."""
+SIGNALS = (*URGENT, signal.SIGHUP, *WARNINGS)
 NOTICE = b"\nstopping: this step is finished and saved; once more leaves at once, unsaved\n"
+SCHEDULED = b"\nstopping: this step is finished and saved\n"
 
 
 class Interrupt:
-    """While entered, the first SIGINT, SIGTERM or SIGHUP only sets `requested`.
+    """While entered, the first of `SIGNALS` only sets `requested`.
 
-    After a SIGINT or SIGTERM the next one acts as usual; SIGHUP never does, since a terminal that
-    closes may send it twice. What was ignored before, as SIGHUP is under nohup, stays so. Signals
-    reach the main thread only, so elsewhere this does nothing.
+    After a SIGINT or SIGTERM the next one acts as usual. The others never do: a terminal that
+    closes may send SIGHUP twice, and a scheduler repeats its warning. What was ignored before, as
+    SIGHUP is under nohup, stays ignored, and a warning for which the program has a handler of its
+    own keeps that handler. Signals reach the main thread only, so elsewhere this does nothing.
     """
 
     def __init__(self) -> None:
@@ -29,7 +34,9 @@ class Interrupt:
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                handler = signal.getsignal(number)
+                taken = number in WARNINGS and handler != signal.SIG_DFL
+                if not taken and handler not in (signal.SIG_IGN, None):
                     self._previous[number] = signal.signal(number, self._request)
         return self
 
@@ -42,11 +49,12 @@ class Interrupt:
         self._restore(SIGNALS)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGHUP:
-            self._restore((signal.SIGINT, signal.SIGTERM))
+        if number in URGENT:
+            self._restore(URGENT)
         if not self.requested and processes.is_main():
             with suppress(OSError):  # the terminal may be gone
-                os.write(2, NOTICE)  # unbuffered: this may run in the middle of another write
+                notice = SCHEDULED if number in WARNINGS else NOTICE
+                os.write(2, notice)  # unbuffered: this may run in the middle of another write
         self.requested = True
 
     def _restore(self, numbers: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ from mlx_pam.footprint import require_room
 from mlx_pam.training.lock import RunLock
 from mlx_pam.training.plan import Plan, make_plan
 from mlx_pam.training.progress import duration, open_console, say
-from mlx_pam.training.resume import changes, load_start, set_aside, starting_point
+from mlx_pam.training.resume import changes, load_start, rate_change, set_aside, starting_point
 from mlx_pam.training.session import Session, TrainResult
 from mlx_pam.training.trackers import require_trackers
 from mlx_pam.training.trainer import Trainer
@@ -76,9 +76,11 @@ def _trainer(plan: Plan, backend: Backend, newest: Path | None, console: Console
         say(console, f"resumed  {start.path}: step {trainer.step:,}, {trainer.tokens:,} tokens")
         for name, (then, now) in changes(start, config, backend.name).items():
             say(console, f"note: {name} was {then}, and is {now} from here on")
+        if jump := rate_change(start, plan):
+            say(console, f"note: {jump}")
         del start  # its arrays are the learner's now
     elif config.resume:
-        say(console, "resumed  nothing was saved yet: the run begins again")
+        say(console, "resumed  nothing was saved yet: the run starts at step 0")
     left = plan.last_step - trainer.step
     if left > 0:
         seconds = trainer.measure()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 from mlx_pam import checkpoint
 from mlx_pam.checkpoint import Checkpoint
-from mlx_pam.config import TrainConfig, require_count, require_range
+from mlx_pam.config import Recipe, TrainConfig, require_count, require_range
 from mlx_pam.errors import CheckpointError, ConfigError, RunError
 from mlx_pam.training.metrics import LOG
 from mlx_pam.training.plan import Plan
+from mlx_pam.training.schedule import learning_rate
 from mlx_pam.training.trainer import COUNTERS
 
 SCHEDULE = (
@@ -26,16 +28,17 @@ SCHEDULE = (
 def starting_point(config: TrainConfig) -> Path | None:
     """The checkpoint to resume from, None to begin anew; raises if the folder does not fit that.
 
-    A run that stopped before its first checkpoint is resumed from its beginning.
+    A run that stopped before its first checkpoint, or never began, is resumed from the beginning:
+    what restarts a run can always pass --resume. Checkpoints of which none is whole are an error.
     """
     run = config.run_folder
     newest = checkpoint.find(run)
     held = _held(run)
     if config.resume:
-        if newest is None and held != [run / LOG]:
-            remedy = "add --overwrite to begin anew" if held else "leave --resume out to begin"
+        if newest is None and held not in ([], [run / LOG]):
             raise CheckpointError(
-                f"nothing to resume: {run} holds no complete checkpoint; {remedy}"
+                f"nothing to resume: {run} holds {held[-1].name}, but no complete checkpoint; add "
+                "--overwrite to start over and keep what is there in a folder of its own"
             )
         return newest
     if held and not config.overwrite:
@@ -140,6 +143,28 @@ def changes(start: Checkpoint, config: TrainConfig, backend: str) -> dict[str, t
     pairs["backend"] = (start.training.get("backend"), backend)  # what `auto` stands for may change
     known = [name for name in SCHEDULE if name in start.training["config"]]
     return {name: pairs[name] for name in known if pairs[name][0] != pairs[name][1]}
+
+
+def rate_change(start: Checkpoint, plan: Plan) -> str | None:
+    """How the learning rate jumps where a changed schedule takes over, in words; None if it fits.
+
+    Compared are the rates of the next step under both schedules, or, where the old one has ended,
+    its last.
+    """
+    step = start.training["step"]
+    try:
+        steps, recipe = start.training["steps"], Recipe(**start.training["recipe"])
+        then = learning_rate(min(step + 1, steps), steps, recipe)
+    except (LookupError, TypeError, ValueError):  # of a version with other recipes
+        return None
+    if step >= plan.steps:
+        return None
+    now = learning_rate(step + 1, plan.steps, plan.recipe)
+    if math.isclose(then, now, rel_tol=1e-3):
+        return None
+    before = f"step {steps:,}, the old schedule's last, had" if step >= steps else "would have been"
+    remedy = "; pass a lower --lr to avoid the jump" if now > 2 * then else ""
+    return f"the learning rate of step {step + 1:,} is {now:.3g} ({before} {then:.3g}){remedy}"
 
 
 def _pairs(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

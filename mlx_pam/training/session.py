@@ -104,7 +104,7 @@ class Session:
             self._sample()
         due = trainer.improved
         if trainer.step > trainer.saved_step:
-            due = every > 0 and (due or trainer.step % every == 0)
+            due = every > 0 and (due or (trainer.step % every == 0 and trainer.updated))
         if due:
             self._save()
 

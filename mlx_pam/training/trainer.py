@@ -156,9 +156,18 @@ class Trainer:
             return False
         return self.best is None or self.validation_loss < self.best.loss
 
+    @property
+    def updated(self) -> bool:
+        """Whether the weights have changed since the last checkpoint."""
+        return self.step - self.skipped_in_a_row > self.saved_step
+
     def save(self) -> Path:
-        """Write a checkpoint of this step, unless it is there, and remove those no longer kept."""
+        """Write a checkpoint of this step, unless it exists, and remove those no longer kept.
+
+        If only skipped steps lie between, it replaces the checkpoint of the same weights.
+        """
         run = self.plan.config.run_folder
+        same = None if self.updated or self.saved is None else self.saved
         arrays = ()
         if self.step > self.saved_step:
             arrays = (self.learner.weights(), self.learner.optimizer())  # asked in every process
@@ -177,7 +186,7 @@ class Trainer:
                 )
             if self.best and self.best.step == self.step:
                 checkpoint.record_best(run, self.best)
-            checkpoint.prune(run, self.plan.config.keep)
+            checkpoint.prune(run, self.plan.config.keep, superseded=same if arrays else None)
             return folder
 
         try:

@@ -46,7 +46,7 @@ def leaving(undisturbed, tmp_path, times: int, name: str, leave) -> Tally:
 
 
 @often
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_saves_and_leaves(undisturbed, tmp_path, number, times):
     def leave(process: subprocess.Popen[bytes]) -> None:
         process.send_signal(number)

@@ -98,6 +98,27 @@ def test_skipping_changes_nothing_but_the_skipped_steps(corpus, tmp_path, blow_u
         run(corpus, tmp_path / "stop", steps=5)
 
 
+def test_skipped_steps_push_no_checkpoint_out(backend, corpus, tmp_path, blow_up):
+    blow_up([4, 5, 6, 7])
+    with pytest.raises(Diverged, match=f"last good checkpoint is {tmp_path / 'step-00000003'}:"):
+        run(corpus, tmp_path, backend=backend.name, on_nonfinite="skip", max_skips=4, save_every=1)
+    saved = [path.name for path in checkpoint.complete_checkpoints(tmp_path)]
+    assert saved == ["step-00000002", "step-00000003"]
+
+
+def test_a_run_that_ends_on_skipped_steps_replaces_the_checkpoint_of_the_same_weights(
+    corpus, tmp_path, blow_up
+):
+    blow_up([1, 4, 5])
+    settings = {"on_nonfinite": "skip", "save_every": 1}
+    run(corpus, tmp_path, stop_after=4, **settings)
+    names = [path.name for path in checkpoint.complete_checkpoints(tmp_path)]
+    assert names == ["step-00000002", "step-00000004"]
+    run(corpus, tmp_path, stop_after=5, resume=True, **settings)
+    names = [path.name for path in checkpoint.complete_checkpoints(tmp_path)]
+    assert names == ["step-00000002", "step-00000005"]
+
+
 def test_too_many_in_a_row_stop_the_run(corpus, tmp_path, blow_up):
     blow_up([2, 4, 5, 7, 8, 9])
     with pytest.raises(Diverged, match=r"at step 9: .* got loss nan .* in 3 steps in a row"):

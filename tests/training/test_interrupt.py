@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mlx_pam.training.interrupt import SIGNALS, Interrupt
+from mlx_pam.training.interrupt import SIGNALS, WARNINGS, Interrupt
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -35,6 +35,30 @@ def test_a_terminal_that_closes_may_say_so_twice(capfd):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert capfd.readouterr().err.count("stopping") == 1
+
+
+@pytest.mark.parametrize("number", WARNINGS)
+def test_a_scheduler_may_repeat_its_warning_before_it_ends_the_run(number, capfd):
+    with Interrupt() as interrupt:
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.requested
+    said = capfd.readouterr().err
+    assert said.count("stopping") == 1
+    assert "once more" not in said
+
+
+@pytest.mark.parametrize("number", WARNINGS)
+def test_a_warning_that_the_program_handles_itself_is_left_to_it(number):
+    seen = []
+    before = signal.signal(number, lambda *_: seen.append(number))
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(number)
+            assert (interrupt.requested, seen) == (False, [number])
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_terminal_that_is_gone_does_not_break_the_request(monkeypatch):

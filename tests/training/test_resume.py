@@ -54,13 +54,22 @@ def test_overwrite_moves_nothing_before_it_is_known_that_the_run_can_begin(corpu
         run(corpus, tmp_path, overwrite=True, resume=True)
 
 
-def test_nothing_to_resume_is_said(corpus, tmp_path):
-    with pytest.raises(CheckpointError, match=r"nothing to resume: .* leave --resume out to begin"):
-        run(corpus, tmp_path / "out", resume=True)
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("left", [None, LOCK, ".step-00000002.saving/model.safetensors"])
+def test_resume_of_a_run_that_never_began_starts_it(corpus, tmp_path, capsys, left):
+    """As a supervisor needs it that always passes --resume."""
+    if left:
+        (tmp_path / "run" / left).parent.mkdir(parents=True)
+        (tmp_path / "run" / left).touch()
+    result = run(corpus, tmp_path / "run", steps=2, resume=True)
+    assert (result.status, result.step) == ("finished", 2)
+    assert "nothing was saved yet: the run starts at step 0" in capsys.readouterr().out
+    assert len(curve(tmp_path / "run")) == 2
+
+
+def test_checkpoints_that_are_all_damaged_are_not_passed_over(corpus, tmp_path):
     run(corpus, tmp_path, steps=1)
     (tmp_path / "step-00000001" / checkpoint.COMPLETE).unlink()
-    with pytest.raises(CheckpointError, match=r"nothing to resume: .* add --overwrite to begin"):
+    with pytest.raises(CheckpointError, match=r"nothing to resume: .* add --overwrite to start"):
         run(corpus, tmp_path, resume=True)
     with pytest.raises(ConfigError, match="out must be a folder without a run"):
         run(corpus, tmp_path)
@@ -81,7 +90,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_resumed_from_its_beginn
     assert len(curve(tmp_path / "cut")) == 2
     capsys.readouterr()
     run(corpus, tmp_path / "cut", steps=4, resume=True)
-    assert "nothing was saved yet: the run begins again" in capsys.readouterr().out
+    assert "nothing was saved yet: the run starts at step 0" in capsys.readouterr().out
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
@@ -153,6 +162,29 @@ def test_a_run_may_be_made_longer_and_says_what_changed(corpus, tmp_path, capsys
     printed = capsys.readouterr().out
     assert "note: steps was 2, and is 4 from here on" in printed
     assert "note: batch_size was 2, and is 1 from here on" in printed
+
+
+def test_a_longer_schedule_says_how_the_learning_rate_jumps(corpus, tmp_path, capsys):
+    run(corpus, tmp_path, steps=10, warmup_steps=0)
+    capsys.readouterr()
+    run(corpus, tmp_path, steps=40, stop_after=11, warmup_steps=0, resume=True)
+    rates = {record["step"]: record["lr"] for record in read_log(tmp_path, "step")}
+    note = (
+        f"the learning rate of step 11 is {rates[11]:.3g} (step 10, the old schedule's last, had "
+        f"{rates[10]:.3g}); pass a lower --lr"
+    )
+    assert rates[11] > 2 * rates[10]
+    assert note in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_resumed_schedule_that_is_unchanged_says_nothing_of_the_learning_rate(
+    corpus, tmp_path, capsys
+):
+    run(corpus, tmp_path, stop_after=4)
+    run(corpus, tmp_path, stop_after=5, resume=True)
+    assert "the learning rate of step" not in capsys.readouterr().out
+    run(corpus, tmp_path, stop_after=6, resume=True, lr=5e-3)
+    assert "the learning rate of step 6 is" in capsys.readouterr().out
 
 
 def test_another_backend_may_go_on_and_is_named(corpus, tmp_path, capsys):
