@@ -20,6 +20,9 @@ from mlx_pam.errors import CheckpointError
 Expected = Mapping[str, tuple[str, tuple[int, ...]]]
 """name -> (type as safetensors names it, shape)."""
 
+HALF = ("F16", "BF16")
+"""Types that float32 holds without rounding."""
+
 T = TypeVar("T")
 
 
@@ -171,22 +174,26 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_arrays(path: Path, expected: Expected) -> dict[str, np.ndarray]:
-    """The tensors of a file: names, types and shapes as expected exactly, every number finite."""
+    """The tensors of a file: names, types and shapes exactly as expected, every element finite.
+
+    Where float32 is expected, float16 and bfloat16 are read too, and widened: no bit is lost.
+    """
     require_file(path)
     try:
         with safe_open(path, framework="numpy") as file:
             _require_names(path, set(file.keys()), set(expected))
-            for name, (code, shape) in expected.items():
-                tensor = file.get_slice(name)
-                found = tensor.get_dtype(), tuple(tensor.get_shape())
-                if found != (code, tuple(shape)):
-                    raise CheckpointError(
-                        f"{path}: tensor {name} must be {code} {list(shape)}, "
-                        f"got {found[0]} {list(found[1])}"
-                    )
-            arrays = {name: file.get_tensor(name) for name in expected}
+            slices = {name: file.get_slice(name) for name in expected}
+            found = {n: (s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+            _require_fit(path, found, expected)
+            arrays = {
+                name: _bfloat16(path, name) if code == "BF16" else file.get_tensor(name)
+                for name, (code, _) in found.items()
+            }
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
+    for name, (code, _) in expected.items():
+        if code == "F32":
+            arrays[name] = arrays[name].astype(np.float32, copy=False)
     require_finite(path, arrays)
     return arrays
 
@@ -221,6 +228,36 @@ def _header(path: Path, read: Callable[[safe_open], T]) -> T:
             return read(file)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged: not a safetensors file ({error})") from error
+
+
+def _require_fit(path: Path, found: Expected, expected: Expected) -> None:
+    misfits, shapes = [], True
+    for name, (code, shape) in expected.items():
+        is_type = found[name][0] in ((code, *HALF) if code == "F32" else (code,))
+        is_shape = found[name][1] == tuple(shape)
+        if not (is_type and is_shape):
+            misfits.append(
+                f"{name} must be {code} {list(shape)}, got {found[name][0]} {list(found[name][1])}"
+            )
+        shapes &= is_shape
+    if misfits:
+        more = f"; and {len(misfits) - 3:,} more" if len(misfits) > 3 else ""
+        remedy = "convert them to the type and save again" if shapes else "it is not of this model"
+        raise CheckpointError(
+            f"{path}: {len(misfits):,} of {len(expected):,} tensors do not fit: "
+            f"{'; '.join(misfits[:3])}{more}: {remedy}"
+        )
+
+
+def _bfloat16(path: Path, name: str) -> np.ndarray:
+    """A bfloat16 tensor as float32; NumPy has no bfloat16, whose bits are float32's upper half."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(length))[name]
+        begin, end = entry["data_offsets"]
+        file.seek(8 + length + begin)
+        bits = np.frombuffer(file.read(end - begin), "<u2")
+    return (bits.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
 
 
 def _require_names(path: Path, found: set[str], expected: set[str]) -> None:

@@ -172,7 +172,7 @@ def test_weights_of_another_model_are_refused(folder):
     (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
     (folder / checkpoint.CONFIG).write_text(json.dumps(other.to_dict()))
     with pytest.raises(
-        CheckpointError, match=r"model\.safetensors: tensor embedding\.weight must be"
+        CheckpointError, match=r"model\.safetensors: .* do not fit: embedding\.weight must be"
     ):
         checkpoint.load(folder)
 
@@ -183,13 +183,63 @@ def test_weights_of_another_model_are_refused(folder):
         ({"head.weight": None}, "lacks head.weight"),
         ({"rotary.angles": np.zeros(3, np.float32)}, "has unknown rotary.angles"),
         ({"head.weight": np.zeros((2, 6, 7), np.float32)}, r"head.weight must be F32 \[2, 6, 6\]"),
-        ({"head.weight": np.zeros((2, 6, 6), np.float64)}, r"got F64 \[2, 6, 6\]"),
+        (
+            {"head.weight": np.zeros((2, 6, 6), np.float64)},
+            r"1 of \d+ tensors .*got F64 \[2, 6, 6\]: convert .* save again",
+        ),
     ],
 )
 def test_tensors_must_be_exactly_those_of_the_configuration(folder, change, complaint):
     (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
     write_tensors(folder / checkpoint.WEIGHTS, **change)
     with pytest.raises(CheckpointError, match=complaint):
+        checkpoint.load(folder)
+
+
+def test_tensors_that_do_not_fit_are_counted_and_the_first_of_them_named(folder):
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    tensors = load_file(folder / checkpoint.WEIGHTS)
+    doubles = {name: array.astype(np.float64) for name, array in tensors.items()}
+    write_tensors(folder / checkpoint.WEIGHTS, **doubles)
+    with pytest.raises(CheckpointError) as error:
+        checkpoint.load(folder)
+    count = len(tensors)
+    assert f"{count} of {count} tensors do not fit: " in str(error.value)
+    assert str(error.value).count("got F64") == 3
+    assert f"; and {count - 3} more: convert" in str(error.value)
+
+
+@pytest.mark.parametrize("half", ["F16", "BF16"])
+def test_weights_in_half_precision_are_widened_to_the_bit(folder, half):
+    """As other tools save them; in one file with float32."""
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    path = folder / checkpoint.WEIGHTS
+    tensors, expected, header, body = load_file(path), {}, {}, b""
+    for number, (name, array) in enumerate(tensors.items()):
+        expected[name], raw, code = array, array.tobytes(), "F32"
+        if number % 2 == 0 and half == "F16":
+            expected[name] = array.astype(np.float16).astype(np.float32)
+            raw, code = array.astype(np.float16).tobytes(), half
+        elif number % 2 == 0:
+            bits = array.view(np.uint32) & np.uint32(0xFFFF0000)
+            expected[name] = bits.view(np.float32)
+            raw, code = (bits >> 16).astype("<u2").tobytes(), half
+        offsets = [len(body), len(body) + len(raw)]
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets}
+        body += raw
+    written = json.dumps(header).encode()
+    path.write_bytes(len(written).to_bytes(8, "little") + written + body)
+    found = checkpoint.load(folder).weights
+    for name, array in expected.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_a_checkpoint_of_a_newer_version_says_to_upgrade(folder):
+    (folder / checkpoint.COMPLETE).unlink(missing_ok=True)
+    record = CONFIG.to_dict() | {"format_version": 2, "model_type": "of the future"}
+    (folder / checkpoint.CONFIG).write_text(json.dumps(record))
+    with pytest.raises(CheckpointError, match=r"config\.json: .*newer version of mlx_pam; upgrade"):
         checkpoint.load(folder)
 
 

@@ -204,9 +204,15 @@ def model_config(record: Mapping[str, Any]) -> ModelConfig:
             f"a model configuration must be a JSON object, got {type(record).__name__}"
         )
     settings = dict(record)
+    version = settings.pop("format_version", None)
+    if type(version) is int and version > FORMAT_VERSION:  # first: it may know other families
+        raise ConfigError(
+            f"format_version must be {FORMAT_VERSION}, got {version}: the checkpoint is of a newer "
+            "version of mlx_pam; upgrade mlx_pam to read it"
+        )
     family = settings.pop("model_type", None)
     require_choice("model_type", family, tuple(CONFIGS))
-    require_choice("format_version", settings.pop("format_version", None), (FORMAT_VERSION,))
+    require_choice("format_version", version, (FORMAT_VERSION,))
     return from_settings(CONFIGS[family], settings)
 
 
