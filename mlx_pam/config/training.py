@@ -254,7 +254,7 @@ class TrainConfig:
 def _folder_name(corpus: str) -> str:
     """The name of a corpus as a part of a folder's."""
     name = corpus.removeprefix("hf:").rstrip("/")
-    name = re.sub(r"\.(txt|jsonl|parquet)(\.gz|\.zst)?$", "", name)
+    name = re.sub(r"(?i)\.(txt|jsonl|ndjson|parquet)(\.gz|\.zst)?$", "", name)
     if not corpus.startswith("hf:"):
         name = Path(name).name
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"

@@ -21,7 +21,7 @@ SEPARATORS = {BY_BLANK_LINE: b"", BY_END_OF_TEXT: b"<|endoftext|>"}
 """What stands alone on a line between two documents."""
 
 FIELD = "text"
-JSON_LINES = (".jsonl", ".json")
+JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = (".parquet",)
 
 _JSON_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a truth value"}
@@ -139,7 +139,7 @@ class JsonLines:
 
 def reader(file: File, how: str | None = None) -> Reader:
     """How to read a file, by its name; `how` names a separator of texts, or a field or column."""
-    suffix = plain_name(file).suffix
+    suffix = plain_name(file).suffix.lower()
     column = None if how in SEPARATORS else how
     if suffix in JSON_LINES:
         return JsonLines(file, column or FIELD)

@@ -15,7 +15,7 @@ BLOCK = 1 << 20
 """Bytes that are read at a time."""
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
-"""Name suffix -> codec."""
+"""Name suffix, in any case -> codec."""
 
 
 class File(Protocol):
@@ -68,7 +68,7 @@ def size_of(file: File) -> int:
 
 
 def _codec(file: File) -> str | None:
-    return COMPRESSED.get(PurePath(file.name).suffix)
+    return COMPRESSED.get(PurePath(file.name).suffix.lower())
 
 
 def _decompressed(opened: BinaryIO, codec: str) -> BinaryIO:

@@ -47,7 +47,7 @@ def _addresses(text: HubText, commit: str) -> dict[str, list[str]]:
 
 def _checked(text: HubText, address: str) -> HubFile:
     file = HubFile(address)
-    if plain_name(file).suffix not in KINDS:
+    if plain_name(file).suffix.lower() not in KINDS:
         raise DataError(
             f"the files of {text.name} must be {', '.join(KINDS)} to be streamed, got {address}: "
             "leave --stream out"

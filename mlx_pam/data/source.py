@@ -13,8 +13,9 @@ from typing import Any
 from mlx_pam.data.copies import Document
 from mlx_pam.data.documents import Reader, WholeText, reader
 from mlx_pam.data.files import read_bytes, readable
+from mlx_pam.data.folder import list_files
 from mlx_pam.data.progress import Progress
-from mlx_pam.data.splits import Part, cut_tail, deal, folder_files, split_files
+from mlx_pam.data.splits import Part, cut_tail, deal, split_files
 from mlx_pam.data.text import TextRange
 from mlx_pam.errors import DataError
 
@@ -57,18 +58,18 @@ def sample() -> Source:
         )
     folder = Path(*package.submodule_search_locations) / "data" / "speeches"
     version = importlib.metadata.version(SAMPLE_PACKAGE)
-    files = folder_files(folder)
+    files = list_files(folder).files
     what = f"addresses of U.S. presidents, {len(files)} documents ({SAMPLE_PACKAGE} {version})"
     return _of_texts("sample", what, deal(_texts(files)), dealt=True)
 
 
 def local(path: Path, how: str | None = None) -> Source:
     """A file, or the files of a folder and the folders in it; `how` as in `documents.reader`."""
-    files = split_files(path)
+    files, note = split_files(path)
     name = (path.resolve() if path.is_dir() else path).name
     readers = {split: [reader(file, how) for file in of] for split, of in files.items()}
     if not all(isinstance(each, WholeText) for of in readers.values() for each in of):
-        return _of_documents(name + (f":{how}" if how else ""), path, readers)
+        return _of_documents(name + (f":{how}" if how else ""), path, readers, note)
     others = {split: _texts(of) for split, of in files.items() if split != "train"}
     dealt = "validation" not in others and len(files["train"]) > 1
     if "validation" in others:
@@ -83,7 +84,7 @@ def local(path: Path, how: str | None = None) -> Source:
         description = f"{path} and {files['validation'][0].name}"
     else:
         description = f"{path}, its tail for validation"
-    return _of_texts(name, description, ranges, dealt)
+    return _of_texts(name, description + note, ranges, dealt)
 
 
 def _texts(files: Sequence[Path]) -> list[TextRange]:
@@ -106,13 +107,13 @@ def _of_texts(
     return Source(name, description, identity, lambda: splits)
 
 
-def _of_documents(name: str, path: Path, readers: Mapping[str, list[Reader]]) -> Source:
+def _of_documents(name: str, path: Path, readers: Mapping[str, list[Reader]], note: str) -> Source:
     """A source of files that hold several documents each."""
     parts = {split: Documents.of(each) for split, each in readers.items()}
     dealt = "validation" not in parts
     identity = {"files": {split: part.identity for split, part in parts.items()}, "dealt": dealt}
     files = ", ".join(f"{split} {len(each)}" for split, each in readers.items())
-    description = f"{path}, files: {files}{', some documents held out' if dealt else ''}"
+    description = f"{path}, files: {files}{', some documents held out' if dealt else ''}{note}"
 
     def splits() -> dict[str, Split]:
         given = {split: Split(part, part.size) for split, part in parts.items()}

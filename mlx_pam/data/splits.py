@@ -1,7 +1,8 @@
 """How the documents of a corpus are dealt to train, validation and test, always in the same way.
 
-- Files whose names end in a split's (`train.txt`, `wiki.valid.jsonl`, `test-01.txt.gz`) are that
-  split.
+- In a folder, file names decide where they agree: where a file for training and one that is held
+  out have the same name but for the split's (`train.txt`, `valid.txt`; `wiki.train.jsonl`,
+  `wiki.test.jsonl`). Then files without a split's name are left out, and counted.
 - Of several documents without a validation split, every 20th is held out; of fewer than 20, the
   last; of more than 10,000, 500 evenly spaced ones.
 - Of a single text, the tail is held out: a tenth of its bytes, at most 1 MiB, cut between lines.
@@ -13,9 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from mlx_pam.data.files import plain_name, read_bytes, size_of
+from mlx_pam.data.folder import kinds, list_files
 from mlx_pam.data.text import TextRange
 from mlx_pam.errors import DataError
 
@@ -26,64 +28,100 @@ NAMES = {
 }
 """What a split is called in file names and data sets, the likeliest first."""
 
-KINDS = (".txt", ".jsonl", ".parquet")
-"""Files that are taken from a folder, compressed ones too."""
-
 STRIDE = 20
 MOST_HELD_OUT = 500
 TAIL_SHARE = 0.1
 LARGEST_TAIL = 1 << 20
 
+MOST_SHOWN = 3
+"""File names that a note lists."""
+
 _SPLIT_OF = {name: split for split, names in NAMES.items() for name in names}
-_NAMED = re.compile(rf"(?:^|[^a-z])({'|'.join(_SPLIT_OF)})(?:[^a-z]|of)*$", re.IGNORECASE)
+_SHARD = r"(?:[._-]?\d+)*(?:-of-\d+)?(?:-[0-9a-f]{16})?"  # as in train-00000-of-00002
+_NAMED = re.compile(rf"(?:(.*)[._-])?({'|'.join(_SPLIT_OF)}){_SHARD}$", re.IGNORECASE)
 
 T = TypeVar("T")
 
 
-def split_files(path: Path) -> dict[str, list[Path]]:
+class SplitFiles(NamedTuple):
+    """The files of each split, and what is to be told of the others."""
+
+    files: dict[str, list[Path]]
+    note: str
+    """Empty, or behind a semicolon how many files are left out, and why."""
+
+
+def split_files(path: Path) -> SplitFiles:
     """The files of each split in a folder, or of a file and those that are named as it is."""
-    files: dict[str | None, list[Path]] = {}
     if path.is_dir():
-        for file in folder_files(path):
-            files.setdefault(named_split(file), []).append(file)
-        train = files.get("train") or files.get(None)
-        if not train:
-            raise DataError(f"{path} must hold {_kinds()} files to train on, got none")
-    elif not path.is_file():
+        return _folder_splits(path)
+    if not path.is_file():
         raise DataError(f"{path} is neither a file nor a folder")
+    files = {"train": [path]}
+    if named_split(path) == "train" and (validation := sibling(path, "validation")):
+        files["validation"] = [validation]
+        if test := sibling(path, "test"):
+            files["test"] = [test]
+    return SplitFiles(files, "")
+
+
+def _folder_splits(folder: Path) -> SplitFiles:
+    listing = list_files(folder)
+    named: dict[str | None, list[Path]] = {}
+    for file in listing.files:
+        named.setdefault(named_split(file), []).append(file)
+    unnamed = named.pop(None, [])
+    left_out, documents = listing.left_out, ""
+    if _names_agree(named):
+        files = {split: named[split] for split in NAMES if split in named}
+        if unnamed:
+            left_out = [f"{_counted(unnamed)} without the name of a split", *left_out]
+    elif not unnamed and "train" not in named and not any(map(_rest, listing.files)):
+        raise DataError(f"{folder} must hold {kinds()} files to train on, got none")
     else:
-        train = [path]
-        if named_split(path) == "train":
-            files = {split: [o] for split in ("validation", "test") if (o := sibling(path, split))}
-        if "validation" not in files:
-            files = {}
-    return {"train": train} | {s: files[s] for s in ("validation", "test") if s in files}
+        files = {"train": listing.files}
+        if odd := [
+            file for split, of in named.items() if split != "train" or unnamed for file in of
+        ]:
+            documents = f"; read as documents like the others, not as splits: {_counted(odd)}"
+    return SplitFiles(files, documents + (f"; left out: {', '.join(left_out)}" if left_out else ""))
 
 
-def folder_files(folder: Path) -> list[Path]:
-    """Files in an order that depends on nothing but their names; hidden ones are left out."""
-    found = (path for path in folder.rglob("*") if plain_name(path).suffix in KINDS)
-    names = (path.relative_to(folder) for path in found if path.is_file())
-    shown = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-    if not shown:
-        raise DataError(f"{folder} must hold {_kinds()} files, got none")
-    return [folder / name for name in sorted(shown, key=lambda name: name.parts)]
+def _names_agree(named: dict[str | None, list[Path]]) -> bool:
+    """Whether a file to train on and one that is held out differ in the name of the split alone.
+
+    A held-out file that is called by its split's name and nothing else goes with any.
+    """
+    rests = {_rest(file) for file in named.get("train", ())}
+    held_out = {_rest(file) for split, of in named.items() if split != "train" for file in of}
+    return bool(rests) and bool(held_out & {*rests, ""})
 
 
-def _kinds() -> str:
-    return ", ".join(KINDS[:-1]) + f" or {KINDS[-1]}"
+def _counted(files: Sequence[Path]) -> str:
+    shown = ", ".join(file.name for file in files[:MOST_SHOWN])
+    return f"{len(files):,} ({shown}{', ...' if len(files) > MOST_SHOWN else ''})"
 
 
 def named_split(path: Path) -> str | None:
-    """The split that is the last word of a file's name, before numbers as in `-00000-of-00002`."""
-    word = _NAMED.search(plain_name(path).stem)
-    return _SPLIT_OF[word[1].lower()] if word else None
+    """The split that is a file's name, or its last word behind a dot, a hyphen or an underscore.
+
+    Numbers as in `-00000-of-00002` may follow.
+    """
+    word = _NAMED.fullmatch(plain_name(path).stem)
+    return _SPLIT_OF[word[2].lower()] if word else None
+
+
+def _rest(path: Path) -> str:
+    """A file's name without that of its split and all that follows; without a split, all of it."""
+    stem = plain_name(path).stem
+    word = _NAMED.fullmatch(stem)
+    return (word[1] or "").lower() if word else stem
 
 
 def sibling(path: Path, split: str) -> Path | None:
     """The file beside `path` that is named as it is, but for another split."""
-    if word := _NAMED.search(plain_name(path).stem):
-        before, after = path.name[: word.start(1)], path.name[word.end(1) :]
+    if word := _NAMED.fullmatch(plain_name(path).stem):
+        before, after = path.name[: word.start(2)], path.name[word.end(2) :]
         for name in NAMES[split]:
             other = path.with_name(before + name + after)
             if other.is_file():

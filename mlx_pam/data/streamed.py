@@ -81,14 +81,14 @@ class Streamed:
 
 def local_files(path: Path, how: str | None = None) -> Files:
     """A file or the files of a folder, `how` as in `documents.reader`."""
-    files = split_files(path)
+    files, note = split_files(path)
     readers = {
         split: [reader(file, how) for file in of] for split, of in files.items() if split != "test"
     }
     known = {split: [_glance(file) for file in files[split]] for split in readers}
     name = (path.resolve() if path.is_dir() else path).name + (f":{how}" if how else "")
     count = sum(map(len, readers.values()))
-    return Files(name, f"{path}, files: {count}", readers, {"files": known, "how": how})
+    return Files(name, f"{path}, files: {count}{note}", readers, {"files": known, "how": how})
 
 
 def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Streamed:
