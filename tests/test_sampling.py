@@ -57,6 +57,7 @@ filters = st.builds(
     top_p=st.sampled_from([0.0, 1e-9, 0.3, 0.9, 0.999999, 1.0]),
     min_p=st.sampled_from([0.0, 0.05, 0.9, 1.0]),
     repetition_penalty=st.sampled_from([1.0, 1.2, 1e6]),
+    repetition_rule=st.sampled_from(["multiplicative", "additive"]),
     repetition_window=st.integers(0, 5),
 )
 contexts = st.lists(st.integers(0, 1), max_size=6)
@@ -157,11 +158,14 @@ def test_penalty_of_one_changes_nothing(logits, context):
     st.sampled_from([1.0001, 1.2, 2.0, 1e6]),
     st.sampled_from([0.3, 1.0, 3.0]),
 )
-def test_a_penalised_token_never_rises(logits, context, penalty, temperature):
+def test_a_token_penalized_additively_never_rises(logits, context, penalty, temperature):
     """However many tokens are penalised, and whatever the sign of their logits."""
     context = [token % len(logits) for token in context]
     before = dense(logits, config(temperature=temperature))
-    after = dense(logits, config(temperature=temperature, repetition_penalty=penalty), context)
+    additive = config(
+        temperature=temperature, repetition_penalty=penalty, repetition_rule="additive"
+    )
+    after = dense(logits, additive, context)
     seen = list(set(context))
     assert (after[seen] <= before[seen] + 1e-9).all()
 
@@ -178,8 +182,13 @@ def test_a_penalised_token_never_rises(logits, context, penalty, temperature):
     ],
     ids=["zero", "equal negative", "negative", "both signs", "certain"],
 )
-def test_a_huge_penalty_never_repeats_while_other_tokens_remain(logits, temperature):
-    settings = config(repetition_penalty=1e6, repetition_window=0, temperature=temperature)
+def test_a_huge_additive_penalty_never_repeats_while_other_tokens_remain(logits, temperature):
+    settings = config(
+        repetition_penalty=1e6,
+        repetition_rule="additive",
+        repetition_window=0,
+        temperature=temperature,
+    )
     context, generator = [], np.random.default_rng(0)
     for _ in range(40):
         context.append(draw(logits.astype(np.float32), settings, context, generator))
@@ -187,26 +196,43 @@ def test_a_huge_penalty_never_repeats_while_other_tokens_remain(logits, temperat
     draw(logits.astype(np.float32), settings, context, generator)  # all seen: still a token
 
 
-def test_when_all_tokens_are_seen_the_penalty_is_no_penalty():
+def test_when_all_tokens_are_seen_the_additive_penalty_is_no_penalty():
     logits = np.random.default_rng(0).normal(0, 5, 30)
-    after = dense(logits, config(repetition_penalty=1e6, repetition_window=0), range(30))
+    additive = config(repetition_penalty=1e6, repetition_rule="additive", repetition_window=0)
+    after = dense(logits, additive, range(30))
     np.testing.assert_allclose(after, softmax(logits), rtol=1e-5)
 
 
-def test_penalty_does_not_depend_on_where_zero_is():
+def test_the_additive_penalty_does_not_depend_on_where_zero_is():
     logits = np.array([4.0, 2.0, 0.0, -1.0])
-    settings = config(repetition_penalty=1.3)
+    settings = config(repetition_penalty=1.3, repetition_rule="additive")
     np.testing.assert_allclose(
         dense(logits, settings, [0, 2]), dense(logits - 32, settings, [0, 2]), rtol=1e-5
     )
 
 
-def test_penalty_counts_a_token_once_and_only_inside_the_window():
-    logits = np.zeros(5)
-    settings = config(repetition_penalty=2.0, repetition_window=3)
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_the_usual_penalty_divides_positive_logits_and_multiplies_negative_ones(temperature):
+    logits = [3.0, 1.0, 0.0, -1.0, -2.0, -np.inf]
+    settings = config(repetition_penalty=2.0, temperature=temperature)
+    expected = softmax(np.array([1.5, 1.0, 0.0, -2.0, -2.0, -np.inf]) / temperature)
+    np.testing.assert_allclose(dense(logits, settings, [0, 2, 3, 5, 3]), expected, rtol=1e-6)
+    assert PAPER_SAMPLING.repetition_rule == "multiplicative"
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_it():
+    logits = np.log([0.5, 0.3, 0.15, 0.05])
+    for top_p, kept in ((0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (0.95, 3), (0.951, 4)):
+        assert np.count_nonzero(dense(logits, config(top_p=top_p))) == kept, top_p
+
+
+@pytest.mark.parametrize("rule", ["multiplicative", "additive"])
+def test_penalty_counts_a_token_once_and_only_inside_the_window(rule):
+    logits = np.ones(5)
+    settings = config(repetition_penalty=2.0, repetition_rule=rule, repetition_window=3)
     assert np.array_equal(dense(logits, settings, [1, 1, 1]), dense(logits, settings, [1]))
     assert np.array_equal(dense(logits, settings, [4, 1, 2, 3]), dense(logits, settings, [1, 2, 3]))
-    everything = config(repetition_penalty=2.0, repetition_window=0)
+    everything = config(repetition_penalty=2.0, repetition_rule=rule, repetition_window=0)
     assert dense(logits, everything, [4, 1, 2, 3])[4] < dense(logits, everything, [1, 2, 3])[4]
 
 
@@ -240,6 +266,7 @@ def test_log_probability_is_that_of_the_plain_softmax():
         ("top_p", -0.1),
         ("min_p", 2),
         ("repetition_penalty", 0.9),
+        ("repetition_rule", "ctrl"),
         ("repetition_penalty", float("inf")),
         ("repetition_window", -1),
     ],

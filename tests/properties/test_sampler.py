@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as some
 from properties.examples import examples
 
-from mlx_pam.sampling import SamplingConfig, distribution, draw
+from mlx_pam.sampling import ROUNDING, SamplingConfig, distribution, draw
 
 # logits whose weights are powers of two, so that sums and shares are exact
 powers = some.lists(some.integers(-20, 3), min_size=1, max_size=24)
@@ -19,6 +19,7 @@ free = some.lists(some.floats(-1e4, 1e4, width=32), min_size=1, max_size=24)
 settings = some.fixed_dictionaries(
     {
         "repetition_penalty": some.floats(1, 1e6),
+        "repetition_rule": some.sampled_from(["multiplicative", "additive"]),
         "repetition_window": some.integers(0, 9),
         "temperature": some.floats(0, 100),
         "top_k": some.integers(0, 30),
@@ -52,7 +53,7 @@ def test_exact_weights_are_kept_by_the_definitions(exponents, top_k, top_p, min_
     if set(ids.tolist()) != expected:  # a sum at the very edge may round to either side
         nearby = [
             by_definition(weights, top_k, top_p * (1 + nudge), min_p * (1 + other))
-            for nudge in (-1e-12, 1e-12)
+            for nudge in (-ROUNDING, 1e-12)
             for other in (-1e-12, 1e-12)
         ]
         assert set(ids.tolist()) in nearby
