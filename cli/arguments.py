@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -31,14 +31,23 @@ _STYLE = (
 _KINDS = {int: "a whole number", float: "a number", Path: "a path, not an empty text"}
 
 
-def parse(cls: type[T], argv: Sequence[str], prog: str, description: str) -> T:
+def parse(
+    cls: type[T],
+    argv: Sequence[str],
+    prog: str,
+    description: str,
+    once: Mapping[str, str] = types.MappingProxyType({}),
+) -> T:
     """An instance of the dataclass `cls` from the words of a command line.
+
+    Of an option that is given twice the last value holds, as in most commands. The options in
+    `once` are those where two values look like a combination: they raise, with the reason given.
 
     `--help` prints the options and exits. Words that make no instance raise a `ConfigError` whose
     first line says what is wrong and whose second is the usage.
     """
     try:
-        words = ["--help"] if {"-h", "--help"} & set(argv) else _checked(cls, argv)
+        words = ["--help"] if {"-h", "--help"} & set(argv) else _checked(cls, argv, once)
         record, extra = tyro.cli(
             _without_rules(cls),
             args=words,
@@ -74,7 +83,7 @@ def _positional(cls: type) -> list[str]:
     return [name for name, marks_of in marks.items() if tyro.conf.Positional in marks_of]
 
 
-def _checked(cls: type, argv: Sequence[str]) -> list[str]:
+def _checked(cls: type, argv: Sequence[str], once: Mapping[str, str]) -> list[str]:
     """The words, once every option in them exists, has its value, and none is missing.
 
     A value that begins with a dash, such as a prompt may, is tied to its option by `=`.
@@ -91,6 +100,8 @@ def _checked(cls: type, argv: Sequence[str]) -> list[str]:
         checked.append(word)
         if option not in fields:
             raise ConfigError(f"there is no option {option!r}{near_miss(option, list(fields))}")
+        if option in given and option in once:
+            raise ConfigError(f"{option} can be given once: {once[option]}")
         given.add(option)
         if equals or fields[option].type in (bool, "bool"):
             continue

@@ -8,9 +8,15 @@ from mlx_pam.cli.arguments import parse
 from mlx_pam.config import VARIANTS, TrainConfig
 from mlx_pam.training.metrics import to_json
 
+ONCE = {
+    "--variant": "variants are not combined; from Python, `mlx_pam.train(config, model_config)` "
+    "trains any model",
+    "--data": "a mixture of corpora is one value, as in --data 'A*0.3,B*0.7'",
+}
+
 
 def run(argv: list[str]) -> int:
-    config = parse(TrainConfig, argv, prog="mlx_pam train", description=_description())
+    config = parse(TrainConfig, argv, prog="mlx_pam train", description=_description(), once=ONCE)
 
     from mlx_pam.backend import get_backend  # heavy: help does without
     from mlx_pam.training.loop import train

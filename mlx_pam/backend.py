@@ -87,7 +87,10 @@ class Team(Protocol):
         """Whether the flag is True in any process."""
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """What work() returns, or the `MlxPamError` that it raises, in the main process alone."""
+        """What work() returns, or the `MlxPamError` that it raises, in the main process alone.
+
+        The result is None, a path, or what JSON can hold.
+        """
 
     def main_first(self, work: Callable[[], T]) -> T:
         """work() in each process; the others begin when the main one has done it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import pickle
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -19,8 +18,8 @@ import mlx.core as mx
 import numpy as np
 from mlx.nn.utils import average_gradients
 
-from mlx_pam import processes
-from mlx_pam.errors import BackendError, MlxPamError
+from mlx_pam import outcome, processes
+from mlx_pam.errors import BackendError
 
 T = TypeVar("T")
 
@@ -107,19 +106,10 @@ class Team:
         return bool(_gathered(np.array([flag])).any())
 
     def on_main(self, work: Callable[[], T]) -> T:
-        message = b""
-        if is_main():
-            try:
-                outcome: T | MlxPamError = work()
-            except MlxPamError as error:
-                outcome = error
-            message = pickle.dumps(outcome)
+        message = outcome.message(work) if is_main() else b""
         length = int(_gathered(np.array([len(message)]))[0])
-        message = message.ljust(length, b"\0")[:length]
-        outcome = pickle.loads(agreed(np.frombuffer(message, np.uint8)).tobytes())
-        if isinstance(outcome, MlxPamError):
-            raise outcome
-        return outcome
+        message = message.ljust(length, b" ")[:length]
+        return outcome.receive(agreed(np.frombuffer(message, np.uint8)).tobytes())
 
     def main_first(self, work: Callable[[], T]) -> T:
         if is_main():

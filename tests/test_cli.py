@@ -124,6 +124,16 @@ def test_a_path_begins_at_home_and_is_never_empty(monkeypatch, tmp_path) -> None
         TrainConfig(out="")
 
 
+def test_an_option_whose_values_look_like_a_combination_is_given_once(capsys) -> None:
+    assert settings("--batch-size", "2", "--batch-size", "4").batch_size == 4
+    for words, reason in (
+        (["--variant", "recall", "--variant=no-gate"], "variants are not combined"),
+        (["--data", "a.txt", "--data", "b.txt"], "a mixture of corpora is one value"),
+    ):
+        assert cli.main(["train", *words, "--dry-run"]) == 2
+        assert f"error: {words[0]} can be given once: {reason}" in capsys.readouterr().err
+
+
 def test_a_needed_option_is_asked_for() -> None:
     with pytest.raises(ConfigError, match="--prompt is needed"):
         parse(Settings, [], "mlx_pam tell", "Tell a story.")

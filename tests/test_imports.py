@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # A part may import from the rows above its own, and from itself.
 LEVELS = [
     {"cache", "errors", "phases", "processes"},
-    {"blas", "durable", "host_memory"},
+    {"blas", "durable", "host_memory", "outcome"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
     {"arrays", "checkpoint", "distributed", "footprint", "ops"},
@@ -37,7 +37,8 @@ ONLY = {
     "durable": {"errors"},
     "checkpoint": {"errors", "config", "durable", "parameters"},
     "torch": {
-        "errors", "config", "parameters", "decoder_state", "host_memory", "phases", "processes",
+        "errors", "config", "parameters", "decoder_state", "host_memory", "outcome", "phases",
+        "processes",
     },
 }  # fmt: skip
 CONFINED = {

@@ -26,8 +26,6 @@ CALLS = {
 OPTIONS = {"allow_pickle", "trust_remote_code", "shell", "weights_only"}
 
 REASONS = {
-    ("mlx_pam/distributed.py", "pickle"): "between the processes of one run",
-    ("mlx_pam/torch/distributed.py", "dist.broadcast_object_list"): "the same",
     ("mlx_pam/data/store.py", "np.memmap"): "of whole numbers alone: see the test below",
     ("mlx_pam/blas.py", "ctypes.CDLL"): "a BLAS that the user or the system has installed",
     ("mlx_pam/blas.py", "subprocess.run"): "the C compiler, on a file of the package",

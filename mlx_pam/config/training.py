@@ -76,7 +76,7 @@ class TrainConfig:
     weight_decay: float | None = None
     """Weight decay; by default the recipe's."""
     warmup_steps: int | None = None
-    """Warm-up; by default the recipe's, cut to a tenth of the run."""
+    """Warmup; by default the recipe's (tuned 200, canonical 500), cut to a tenth of the steps."""
     clip_norm: float | None = None
     """Largest global norm of the gradient; by default the recipe's."""
     seed: int = 0

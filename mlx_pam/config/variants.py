@@ -29,7 +29,8 @@ VARIANTS: dict[str, Change] = {
     "no-gate": Change({"protect": "none"}, "no protect gate: p = 0"),
     "channel-gate": Change({"protect": "channel"}, "a protect gate for each channel of a head"),
     "fixed-decay": Change(
-        {"fixed_decay": 0.982}, "e^-dt is 0.982 at every token, where the learned one starts"
+        {"fixed_decay": 0.982},
+        "e^-dt is 0.982 at every token, where the learned one starts; the protect gate stays",
     ),
     "phase-qk": Change({"qk_norm": "phase"}, "queries and keys keep their phases alone (pam)"),
     "hybrid": Change(

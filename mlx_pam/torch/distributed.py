@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mlx_pam.errors import BackendError, MlxPamError
+from mlx_pam import outcome
+from mlx_pam.errors import BackendError
 from mlx_pam.torch.models import Model
 
 PATIENCE = timedelta(hours=2)  # the others wait while the main process tokenises or saves
@@ -84,16 +85,12 @@ class Team:
         return total(float(flag)) > 0
 
     def on_main(self, work: Callable[[], T]) -> T:
-        outcome: list[T | MlxPamError | None] = [None]
-        if is_main():
-            try:
-                outcome[0] = work()
-            except MlxPamError as error:
-                outcome[0] = error
-        dist.broadcast_object_list(outcome, 0)
-        if isinstance(outcome[0], MlxPamError):
-            raise outcome[0]
-        return outcome[0]
+        message = outcome.message(work) if is_main() else b""
+        length = torch.tensor(len(message))
+        dist.broadcast(length, 0)
+        sent = torch.frombuffer(bytearray(message.ljust(int(length))), dtype=torch.uint8)
+        dist.broadcast(sent, 0)
+        return outcome.receive(sent.numpy().tobytes())
 
     def main_first(self, work: Callable[[], T]) -> T:
         if is_main():

@@ -135,8 +135,8 @@ class Learner:
     ) -> None:
         set_weights(self.model, weights)
         for name, parameter in distributed.parameters(self.model):
-            device = parameter.device if parameter.device.type == "cuda" else None
-            moments = {"step": torch.tensor(float(optimizer["step"]), device=device)}
+            step = torch.tensor(float(optimizer["step"]), device=parameter.device)
+            moments = {"step": step}  # on the device: the fused update reads it there
             for moment in ("exp_avg", "exp_avg_sq"):
                 moments[moment] = tensor_like(optimizer[f"{moment}.{name}"], parameter)
             self._optimizer.state[parameter] = moments

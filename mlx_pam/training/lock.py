@@ -51,8 +51,8 @@ class RunLock:
         except OSError as error:
             self._close()
             raise ConfigError(
-                f"out must be a folder that can be written to, got {self._run}: {error.strerror}: "
-                "give another --out"
+                f"out must be a folder that can be written to, got {self._run}: "
+                f"{_in_the_way(self._run) or error.strerror}: give another --out"
             ) from error
 
     def __enter__(self) -> RunLock:
@@ -114,6 +114,17 @@ def is_held(run: Path) -> bool:
         except OSError:
             return False
     return False
+
+
+def _in_the_way(run: Path) -> str | None:
+    """Why a folder cannot be made, where the reason is something on its path."""
+    with suppress(OSError):
+        for path in (run, *run.parents):
+            if path.is_symlink() and not path.exists():
+                return f"{path} is a link to {path.readlink()}, which does not exist"
+            if path.exists():
+                return None if path.is_dir() else f"{path} is a file"
+    return None
 
 
 def _this_process() -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from mlx_pam import checkpoint, processes
-from mlx_pam.config import ModelConfig, Recipe, TrainConfig, require
+from mlx_pam.config import ModelConfig, Recipe, TrainConfig, recipe_for, require
 from mlx_pam.data.batches import Batches
 from mlx_pam.data.mixture import Mixture, load_mixture
 from mlx_pam.data.streamed import Streaming
@@ -61,9 +61,10 @@ class Plan:
             there = len(checkpoint.complete_checkpoints(run)) * self.checkpoint_bytes
         needed, free = self.disk_bytes - there, _free_disk(run)
         if free < needed:
+            remedy = "free some" if self.config.resume else "free some, or give another --out"
             raise ConfigError(
                 f"out must be on a disk with {decimal(needed)} free for checkpoints, got "
-                f"{decimal(free)} at {run}: free some, or give another --out"
+                f"{decimal(free)} at {run}: {remedy}"
             )
 
     def record(self) -> dict[str, Any]:
@@ -97,13 +98,20 @@ class Plan:
             "steps": f"{self.steps:,}{epochs} of {c.tokens_per_step:,} tokens: "
             f"{c.accumulate} x {c.batch_size} windows of {c.seq_len}",
             "recipe": f"{r.name}: peak learning rate {r.peak_lr:g} ({r.lr_origin}), "
-            f"warm-up {r.warmup_steps}, weight decay {r.weight_decay:g} on {r.decay}, "
+            f"{self._warmup()}, weight decay {r.weight_decay:g} on {r.decay}, "
             f"clip {r.clip_norm:g}, {c.dtype}",
             "disk": f"checkpoints of {decimal(self.checkpoint_bytes)}, {c.keep} kept"
             f"{', the best' if c.eval_every else ''} and one being written: "
             f"{decimal(self.disk_bytes)} in {c.run_folder} ({decimal(free)} free)",
         }
         return "\n".join(f"{label:<9}{text}" for label, text in lines.items())
+
+    def _warmup(self) -> str:
+        config, steps = self.config, self.recipe.warmup_steps
+        full = recipe_for(config.recipe, config.model, config.scale).warmup_steps
+        if config.warmup_steps is not None or steps == full:
+            return f"warmup {steps}"
+        return f"warmup {steps} (the recipe's {full} cut to a tenth of the steps)"
 
 
 def make_plan(config: TrainConfig, model: ModelConfig | None = None) -> Plan:

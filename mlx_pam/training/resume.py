@@ -23,6 +23,8 @@ SCHEDULE = (
     "warmup_steps", "clip_norm", "dtype", "backend", "on_nonfinite", "max_skips",
 )  # fmt: skip
 """Settings that may change on resume; the run then goes on, though not as it would have."""
+MODEL = ("model", "scale", "variant", "protect", "reset_at_documents")
+"""Settings that make the model, which may not change."""
 
 
 def starting_point(config: TrainConfig) -> Path | None:
@@ -87,7 +89,7 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
             f"{path / checkpoint.TRAINING} is missing: there is nothing to resume"
         )
     with _reading(path):
-        must_agree = _agreement(saved, plan) | _pairs(start.config.to_dict(), plan.model.to_dict())
+        must_agree = _agreement(saved, plan) | _model_agreement(start, plan)
     for name, (then, now) in must_agree.items():
         if then != now:
             raise ConfigError(
@@ -131,6 +133,15 @@ def _agreement(saved: dict[str, Any], plan: Plan) -> dict[str, tuple[Any, Any]]:
         "seq_len": (config["seq_len"], plan.config.seq_len),
         "seed": (config["seed"], plan.config.seed),
     }
+
+
+def _model_agreement(start: Checkpoint, plan: Plan) -> dict[str, tuple[Any, Any]]:
+    """The model's own numbers, after the settings that they come from: name -> (then, now)."""
+    pairs = _pairs(start.config.to_dict(), plan.model.to_dict())
+    if start.config == plan.model or plan.model != plan.config.model_config():
+        return pairs
+    then, now = start.training["config"], plan.config.to_dict()
+    return {name: (then[name], now[name]) for name in MODEL if name in then} | pairs
 
 
 def _known_by(name: str, fingerprint: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,18 @@ class Trainer:
             self.step = start.training["step"]
             for name in COUNTERS:
                 setattr(self, name, start.training.get(name, getattr(self, name)))
-            self.best = backend.team.on_main(lambda: checkpoint.best(plan.config.run_folder))
+            self.best = self._recorded_best()
         self.saved_step = self.step
+
+    def _recorded_best(self) -> Validation | None:
+        run = self.plan.config.run_folder
+
+        def read() -> dict[str, Any] | None:
+            best = checkpoint.best(run)
+            return best and asdict(best)
+
+        found = self.backend.team.on_main(read)
+        return found and Validation(**found)
 
     @property
     def tokens(self) -> int:

@@ -115,3 +115,20 @@ def test_a_folder_that_cannot_be_written_to_is_said(tmp_path, monkeypatch):
                 pytest.raises(ConfigError, match=r"got .*/run: Read-only file system: give an"),
             ):
                 lock.take()
+
+
+@pytest.mark.parametrize("below", ["", "run"])
+def test_what_stands_where_the_folder_should_be_is_named(tmp_path, below):
+    (tmp_path / "link").symlink_to("disk that is not mounted")
+    (tmp_path / "file").touch()
+    for name, what in (
+        ("link", "is a link to disk that is not mounted, which does not exist"),
+        ("file", "is a file"),
+    ):
+        message = f"{tmp_path / name} {what}: give another --out"
+        with (
+            RunLock(tmp_path / name / below) as lock,
+            pytest.raises(ConfigError, match=message),
+        ):
+            lock.take()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]

@@ -46,5 +46,22 @@ def test_a_resumed_run_needs_no_room_for_the_checkpoints_that_are_there(
     room = 2.5 * first.plan["checkpoint_bytes"]
     monkeypatch.setattr("mlx_pam.training.plan._free_disk", lambda _: room)
     assert run(corpus, tmp_path, steps=4, resume=True).status == "finished"
-    with pytest.raises(ConfigError, match="out must be on a disk with"):
+    with pytest.raises(ConfigError, match=r"out must be on a disk with .* or give another --out"):
         run(corpus, tmp_path / "new")
+    monkeypatch.setattr("mlx_pam.training.plan._free_disk", lambda _: 1000)
+    with pytest.raises(ConfigError, match=r"out must be on a disk with .*: free some$"):
+        run(corpus, tmp_path, steps=4, keep=9, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 1000}, "warmup 100 (the recipe's 500 cut to a tenth of the steps), weight"),
+        ({"steps": 5000}, "warmup 500, weight"),
+        ({"steps": 1000, "warmup_steps": 500}, "warmup 500, weight"),
+    ],
+)
+def test_a_warmup_that_is_cut_is_said(corpus, tmp_path, capsys, changes, said):
+    settings = {"recipe": "canonical", "lr": None, "dry_run": True}
+    run(corpus, tmp_path / "out", **settings, **changes)
+    assert said in " ".join(capsys.readouterr().out.split())

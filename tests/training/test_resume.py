@@ -10,6 +10,7 @@ import pytest
 from small_run import TINY, assert_same_run, curve, run, small
 
 from mlx_pam import checkpoint
+from mlx_pam.config import TrainConfig
 from mlx_pam.errors import CheckpointError, ConfigError, DataError
 from mlx_pam.training.lock import LOCK
 from mlx_pam.training.loop import train
@@ -140,6 +141,29 @@ def test_a_run_on_other_data_is_not_resumed(corpus, stopped, tmp_path):
 def test_another_model_is_not_resumed(corpus, stopped):
     with pytest.raises(ConfigError, match=r"dim must be 8 to resume .*, got 12"):
         train(small(corpus, stopped, resume=True), dataclasses.replace(TINY, dim=12))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scale": "1m"}, r"scale must be '300k' to resume .*, got '1m'"),
+        ({"model": "sam"}, r"model must be 'pam' to resume .*, got 'sam'"),
+        ({"variant": "recall"}, r"variant must be None to resume .*, got 'recall'"),
+        ({"protect": "channel"}, r"protect must be 'head' to resume .*, got 'channel'"),
+    ],
+)
+def test_another_model_is_named_by_its_setting(corpus, preset, change, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        train(dataclasses.replace(preset, resume=True, **change))
+
+
+@pytest.fixture(scope="module")
+def preset(corpus, tmp_path_factory) -> TrainConfig:
+    """The settings of a run of a preset, left after its first step."""
+    out = tmp_path_factory.mktemp("preset")
+    config = small(corpus, out, scale="300k", tokenizer="bytes", stop_after=1)
+    train(config)
+    return config
 
 
 def test_a_finished_run_resumed_has_nothing_left_to_do(corpus, tmp_path):
