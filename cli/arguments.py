@@ -20,6 +20,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from mlx_pam.cli import near_miss
 from mlx_pam.errors import ConfigError
+from mlx_pam.paths import expand_home
 
 T = TypeVar("T")
 
@@ -28,7 +29,11 @@ _STYLE = (
     tyro.conf.UseAppendAction,  # --stop A --stop B
     tyro.conf.HelptextFromCommentsOff,
 )
-_KINDS = {int: "a whole number", float: "a number", Path: "a path, not an empty text"}
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    Path: "a path, not an empty text or below the home of an unknown user",
+}
 
 
 def parse(
@@ -201,13 +206,9 @@ def _reader(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _path(word: str) -> Path:
-    """`~` is the home folder here too: a shell does not expand it in `--out=~/runs`."""
     if not word:
         raise ValueError("an empty text names no path")
-    try:
-        return Path(word).expanduser()
-    except RuntimeError:  # no such user
-        return Path(word)
+    return expand_home(word)
 
 
 def _read(word: str, convert: Callable[[str], Any], optional: bool, expected: str) -> Any:

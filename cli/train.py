@@ -11,7 +11,6 @@ from mlx_pam.training.metrics import to_json
 ONCE = {
     "--variant": "variants are not combined; from Python, `mlx_pam.train(config, model_config)` "
     "trains any model",
-    "--data": "a mixture of corpora is one value, as in --data 'A*0.3,B*0.7'",
 }
 
 

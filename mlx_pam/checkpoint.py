@@ -17,6 +17,7 @@ from mlx_pam import durable
 from mlx_pam.config import TOKENIZER, TOKENIZER_CONFIG, ModelConfig, model_config
 from mlx_pam.errors import CheckpointError, ConfigError
 from mlx_pam.parameters import parameter_table
+from mlx_pam.paths import expand_home
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -224,7 +225,7 @@ def load(path: Path | str, *, optimizer: bool = False) -> Checkpoint:
     is read only when asked for. A run may save and remove checkpoints meanwhile. Raises
     `CheckpointError` that names the file at fault.
     """
-    path = Path(path).expanduser()
+    path = expand_home(path)
     try:
         directory = _checkpoint_folder(path)
         for _ in range(_ATTEMPTS):

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,17 +82,20 @@ def obstacle(path: Path) -> str | None:
     """Why no file can be written at `path`, or None; asked before long work, too.
 
     A file that exists must be a regular one: to replace a device, a pipe or a socket by a file
-    would take it away from whatever uses it.
+    would take it away from whatever uses it. So would replacing a file that this process prints to.
     """
     try:
         target = _target(path)
-        mode = target.stat().st_mode if target.exists() else None
+        mode = path.stat().st_mode if path.exists() else None
+        is_stream = str(path.absolute()).startswith(_STREAMS) or _is_printed_to(path)
         is_folder = target.parent.is_dir()
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
         return getattr(error, "strerror", None) or "its symbolic links form a loop"
     if mode is not None and not stat.S_ISREG(mode):
         kind = next((name for test, name in _KINDS if test(mode)), "special file")
         return f"it is a {kind}, not a regular file"
+    if is_stream:
+        return "it is a stream of this process, not a file of its own"
     if not is_folder:
         return f"{target.parent} is not an existing folder"
     if not os.access(target.parent, os.W_OK):
@@ -99,6 +103,16 @@ def obstacle(path: Path) -> str | None:
     return None
 
 
+def _is_printed_to(path: Path) -> bool:
+    """Whether stdout or stderr is redirected to the file at `path`."""
+    for descriptor in (1, 2):
+        with suppress(OSError):  # closed, or no such file
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                return True
+    return False
+
+
+_STREAMS = ("/dev/fd/", "/dev/std", "/proc/")
 _KINDS = (
     (stat.S_ISDIR, "folder"),
     (stat.S_ISFIFO, "named pipe"),

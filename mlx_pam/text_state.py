@@ -15,6 +15,7 @@ from mlx_pam import durable
 from mlx_pam.decoder_state import state_shapes
 from mlx_pam.errors import CheckpointError
 from mlx_pam.language_model import LanguageModel
+from mlx_pam.paths import expand_home
 
 FORMAT = "mlx_pam text state 1"
 RECENT = 1024
@@ -55,7 +56,7 @@ class TextState:
 
     def save(self, path: Path | str) -> Path:
         """Write a file that `load_state` reads, whole or not at all; raises `CheckpointError`."""
-        path = Path(path).expanduser()
+        path = expand_home(path)
         arrays = self.memories | {
             "logits": self.logits.astype(np.float32),
             "recent": np.array(self.recent + (-1,) * (RECENT - len(self.recent)), np.int32),
@@ -80,7 +81,7 @@ def load_state(model: LanguageModel, path: Path | str) -> TextState:
 
     Raises `CheckpointError` if the file is damaged, or of another model.
     """
-    path = Path(path).expanduser()
+    path = expand_home(path)
     metadata = durable.read_metadata(path)
     if metadata.get("format") != FORMAT:
         raise CheckpointError(

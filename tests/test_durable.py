@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -107,3 +109,21 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         durable.replace(path, fails)
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "out", "link"])
+def test_what_the_process_prints_to_is_not_replaced(name: str, tmp_path: Path) -> None:
+    """With `> out` the shell's file would lose its name, and all that is printed with it."""
+    (tmp_path / "link").symlink_to("out")
+    code = f"from pathlib import Path; from mlx_pam import durable; x = Path({name!r}); "
+    code += "print(durable.obstacle(x))"
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, cwd=tmp_path, check=True)
+    assert "it is a stream of this process" in (tmp_path / "out").read_text()
+
+
+def test_a_pipe_behind_dev_stdout_is_named() -> None:
+    code = "from pathlib import Path; from mlx_pam import durable; "
+    code += "print(durable.obstacle(Path('/dev/stdout')))"
+    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout
+    assert b"it is a named pipe" in said

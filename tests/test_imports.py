@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # A part may import from the rows above its own, and from itself.
 LEVELS = [
     {"cache", "errors", "phases", "processes"},
-    {"blas", "durable", "host_memory", "outcome"},
+    {"blas", "durable", "host_memory", "outcome", "paths"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
     {"arrays", "checkpoint", "distributed", "footprint", "ops"},
@@ -33,9 +33,9 @@ LEVELS = [
     {"cli"},
 ]
 ONLY = {
-    "data": {"cache", "errors", "config"},
+    "data": {"cache", "errors", "config", "paths"},
     "durable": {"errors"},
-    "checkpoint": {"errors", "config", "durable", "parameters"},
+    "checkpoint": {"errors", "config", "durable", "parameters", "paths"},
     "torch": {
         "errors", "config", "parameters", "decoder_state", "host_memory", "outcome", "phases",
         "processes",

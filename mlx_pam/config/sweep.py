@@ -21,6 +21,7 @@ from mlx_pam.config.rules import (
 from mlx_pam.config.training import TrainConfig
 from mlx_pam.config.variants import VARIANTS
 from mlx_pam.errors import ConfigError
+from mlx_pam.paths import expand_home
 
 SHARED = (
     "data", "tokenizer", "seq_len", "batch_size", "accumulate", "recipe", "rates", "backend",
@@ -106,7 +107,7 @@ class SweepConfig:
             rule = f"ones that at least one of {self.models} can have"
             require(possible, "variants", rule, word)
         require(isinstance(self.out, str | os.PathLike), "out", "a path", self.out)
-        object.__setattr__(self, "out", Path(self.out).expanduser())
+        object.__setattr__(self, "out", expand_home(self.out))
         require_count("seeds", self.seeds, most=MOST_SEEDS)
         for name in ("tokens", "jobs", "seq_len", "batch_size", "accumulate", "eval_every"):
             require_count(name, getattr(self, name))

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlx_pam.config.vocabulary import Vocabulary
 from mlx_pam.errors import ConfigError
+from mlx_pam.paths import expand_home
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -84,7 +85,7 @@ class TokenizerFile:
 
 def read_tokenizer_file(path: Path | str) -> TokenizerFile:
     """The tokenizer in a file, or in the `tokenizer.json` of a folder; raises `ConfigError`."""
-    path = Path(path).expanduser()
+    path = expand_home(path)
     try:
         file = path / TOKENIZER if path.is_dir() else path
         beside = file.with_name(TOKENIZER_CONFIG)

@@ -23,6 +23,7 @@ from mlx_pam.config.rules import (
 from mlx_pam.config.tokenizer_file import TOKENIZER, read_tokenizer_file
 from mlx_pam.config.variants import VARIANTS, VariantName, variant
 from mlx_pam.config.vocabulary import VOCABULARIES, Vocabulary
+from mlx_pam.paths import expand_home
 
 Tracker = Literal["wandb", "tensorboard", "trackio"]
 
@@ -137,6 +138,8 @@ class TrainConfig:
             require(free, "protect", rule, self.protect)
             variant(PRESETS[self.model][self.scale], self.variant)
         require(self.out != "", "out", "a folder, or None for the default", self.out)
+        if self.out is not None:
+            expand_home(self.out)
         require_choice("recipe", self.recipe, RECIPES)
         tabled = self.recipe == "tuned" or self.rates is None
         rule = f"absent with recipe {self.recipe}, which has one rate"
@@ -179,7 +182,7 @@ class TrainConfig:
     def run_folder(self) -> Path:
         """Where checkpoints, log and samples go."""
         if self.out is not None:
-            return Path(self.out).expanduser()
+            return expand_home(self.out)
         names = "+".join(_folder_name(share.name) for share in shares(self.data))
         model = f"{self.model}-{self.variant}" if self.variant else self.model
         tokenizer = "" if self.tokenizer == "gpt2" else f"-{_tokenizer_name(self.tokenizer)}"

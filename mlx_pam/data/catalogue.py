@@ -21,6 +21,7 @@ from mlx_pam.data.hub_files import hub_files
 from mlx_pam.data.source import Source, Split, local, sample
 from mlx_pam.data.streamed import Files, local_files
 from mlx_pam.errors import DataError
+from mlx_pam.paths import expand_home
 
 NAMES = ("sample", *wikitext.CONFIGS)
 
@@ -96,7 +97,7 @@ def _by_article(source: Source) -> Source:
 def _path(name: str) -> tuple[Path, str | None]:
     """The path that a name is, and what stands behind a colon."""
     for text, how in ((name, ""), name.rpartition(":")[::2]):
-        path = Path(text).expanduser()
+        path = expand_home(text)
         with readable(path):
             if text and path.exists():
                 return path, how or None
