@@ -40,6 +40,9 @@ def show(row: Mapping[str, Any], console: Console) -> None:
         table.add_row(name, *_cells(measured))
     console.print(table)
     for name, ratio in row["ratios"].items():
+        if "withheld" in ratio:
+            console.print(f"  {name}: no ratio, {ratio['withheld']}", highlight=False)
+            continue
         by_operations = ratio.get("by_operations")
         alone = f", by operations alone {by_operations:.2f}" if by_operations else ""
         low, high = ratio["min"], ratio["max"]

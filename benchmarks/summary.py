@@ -10,6 +10,8 @@ from mlx_pam.benchmarks.rounds import Outcome
 
 Spread = dict[str, float]
 
+LEAST_SHARE = 0.5  # of the bandwidth that a decoder uses without a context
+
 
 def spread(values: Sequence[float]) -> Spread:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
@@ -39,15 +41,37 @@ def variants(outcomes: Mapping[str, Outcome]) -> dict[str, dict[str, Any]]:
 
 def ratios(
     measured: Mapping[str, Mapping[str, Any]], pairs: Iterable[tuple[str, str]]
-) -> dict[str, Spread]:
-    """Of the pairs that were both measured, beside what operation counts alone would make them."""
+) -> dict[str, Spread | dict[str, str]]:
+    """Of the pairs that were both measured, beside what operation counts alone would make them.
+
+    Where the second one is not bound by bytes any more, see `unbound`, the reason stands in place
+    of a ratio.
+    """
     found = {}
     for over, under in pairs:
         a, b = measured.get(over, {}), measured.get(under, {})
         if "rates" not in a or "rates" not in b:
             continue
+        if reason := unbound(under, measured):
+            found[f"{over} / {under}"] = {"withheld": reason}
+            continue
         found[f"{over} / {under}"] = ratio(a["rates"], b["rates"]) | _by_operations(a, b)
     return found
+
+
+def unbound(name: str, measured: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Why nothing should be held against a decoder behind a context, None if it may.
+
+    A step that uses less than half of the bandwidth that the same decoder uses without a context
+    spends its time on something other than reading weights and cache: it is not as good as it can
+    be, and a ratio to it would flatter the other one.
+    """
+    empty = f"{name.split(' @')[0]} @0"
+    shares = [measured.get(variant, {}).get("share_of_bandwidth") for variant in (name, empty)]
+    if None in shares or shares[0] >= LEAST_SHARE * shares[1]:
+        return None
+    here, there = (f"{share:.0%}" for share in shares)
+    return f"{name} is not bound by bytes: {here} of the bandwidth, {there} without a context"
 
 
 def _by_operations(over: Mapping[str, Any], under: Mapping[str, Any]) -> Spread:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
-from mlx_pam.benchmarks import summary
+from mlx_pam.benchmarks import report, summary
 from mlx_pam.benchmarks.rounds import Outcome
 
 
@@ -35,6 +36,24 @@ def test_operation_counts_bound_the_ratio() -> None:
     assert ratio["median"] == 0.75
     assert ratio["by_operations"] == 0.4
     assert ratio["by_operations_three_products"] == 0.5
+
+
+def test_no_ratio_is_given_to_a_decoder_whose_share_of_bandwidth_falls_with_context() -> None:
+    shares = {"PAM @8": 0.7, "transformer @0": 0.66, "transformer @8": 0.34, "transformer @9": 0.32}
+    measured = {name: {"rates": [1.0], "share_of_bandwidth": x} for name, x in shares.items()}
+    pairs = [("PAM @8", "transformer @8"), ("PAM @8", "transformer @9")]
+    bound, unbound = summary.ratios(measured, pairs).values()
+    assert bound["median"] == 1.0
+    reason = "not bound by bytes: 32% of the bandwidth, 66% without a context"
+    assert unbound == {"withheld": f"transformer @9 is {reason}"}
+
+
+def test_a_withheld_ratio_is_shown_with_its_reason() -> None:
+    console = Console(record=True, width=100)
+    ratios = {"PAM @9 / transformer @9": {"withheld": "it is slow"}}
+    row = {"case": "decode", "setting": {}, "rounds": 1, "wall_seconds": 1.0, "variants": {}}
+    report.show(row | {"ratios": ratios}, console)
+    assert "PAM @9 / transformer @9: no ratio, it is slow" in console.export_text()
 
 
 def test_shares_are_of_the_product_of_the_same_type_and_of_the_better_stream() -> None:

@@ -1,10 +1,13 @@
 """The transformer's layer: causal softmax attention over rotary pairs.
 
-B batch   T tokens   C tokens of a cache, which has room for more than it holds   D width   H heads
-d head width
+B batch   T tokens   C tokens that a cache has room for   N tokens of its longest text   D width
+H heads   d head width
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +16,40 @@ from torch import Tensor, nn
 from mlx_pam.config import TransformerConfig
 from mlx_pam.torch.layers.real import RealLinear
 
-Position = tuple[Tensor, Tensor]
-"""Rotation `[..., T, 2, d]`, see `rotate_pairs`, and the tokens' places in the text, `[..., T]`."""
-Cache = tuple[Tensor, Tensor]
-"""Keys and values, each `[B, H, C, d]`: the token at place m of its row stands in slot m."""
+
+class Position(NamedTuple):
+    """Where tokens stand in their texts."""
+
+    rotation: Tensor
+    """`[..., T, 2, d]`, see `rotate_pairs`."""
+    places: Tensor
+    """Their places, counted from 0: `[..., T]`."""
+    first: int
+    """The least of the places; kept on the host, so that no device has to be waited for."""
+    last: int
+    """The greatest of the places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """The keys and values of earlier tokens, and where those of the next ones belong."""
+
+    keys: Tensor
+    """`[B, H, N, d]`, a view of the filled part: the token at place m stands in slot m."""
+    values: Tensor
+    """Like keys."""
+    places: Tensor
+    """Of the next tokens, `[B or 1, T]`."""
+    visible: Tensor | None
+    """Added to scores, `[B or 1, 1, T, N]`: 0 where a token sees a slot, else -inf. None: all 0."""
+
+    @torch.compiler.disable  # compiled, the write would copy the whole cache at every token
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Write k and v in place, and attend to what is there: each `[B, H, T, d]`; y, like q."""
+        slots = self.places[:, None, :, None].expand_as(k)
+        self.keys.scatter_(2, slots, k)
+        self.values.scatter_(2, slots, v)
+        return F.scaled_dot_product_attention(q, self.keys, self.values, self.visible)
 
 
 def rotate_pairs(x: Tensor, rotation: Tensor) -> Tensor:
@@ -28,8 +61,17 @@ def rotate_pairs(x: Tensor, rotation: Tensor) -> Tensor:
     return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine).to(x.dtype)
 
 
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What every token of a text from its beginning reads, each `[B, H, T, d]`."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 class Attention(nn.Module):
-    """softmax(q k^T / sqrt(d)) v over the tokens up to each one's own; q, k, v from one product."""
+    """softmax(q k^T / sqrt(d)) v over the tokens up to each one's own; q, k, v from one product.
+
+    In three calls: `project`, then `causal_attention` or `Cache.attend`, which is never compiled,
+    then `merge`.
+    """
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -37,26 +79,13 @@ class Attention(nn.Module):
         self.qkv = RealLinear(config.dim, 3 * config.memory_dim, groups_out=3 * config.num_heads)
         self.out = RealLinear(config.memory_dim, config.dim, groups_in=config.num_heads)
 
-    def forward(
-        self,
-        x: Tensor,
-        position: Position,
-        cache: Cache | None = None,
-        visible: Tensor | None = None,
-    ) -> tuple[Tensor, Cache]:
-        """Attend from every token of x, `[B, T, D]`, to the cache and to x.
-
-        visible: added to the scores, `[B or 1, 1, T, C]`: 0 where a token sees a slot, else -inf.
-        Returns the layer's output, like x, and the cache, in which the tokens of x now stand;
-        without a cache to begin with, x is the beginning of the text, and C is T.
-        """
-        rotation, places = position
+    def project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q and k, rotated, and v of x, `[B, T, D]`: each `[B, H, T, d]`."""
         qkv = self.qkv(x)  # [B, T, 3H, d]
         qk = rotate_pairs(qkv[:, :, : 2 * self.num_heads], rotation)
         q, k = qk.transpose(1, 2).chunk(2, dim=1)  # [B, H, T, d]
-        v = qkv[:, :, 2 * self.num_heads :].transpose(1, 2)
-        if cache is not None:
-            slots = places.reshape(-1, 1, x.shape[1], 1).expand_as(k)
-            k, v = (old.scatter_(2, slots, new) for old, new in zip(cache, (k, v), strict=True))
-        y = F.scaled_dot_product_attention(q, k, v, visible, is_causal=cache is None)
-        return self.out(y.transpose(1, 2)), (k, v)
+        return q, k, qkv[:, :, 2 * self.num_heads :].transpose(1, 2)
+
+    def merge(self, y: Tensor) -> Tensor:
+        """The layer's output, `[B, T, D]`, from what every head has read, `[B, H, T, d]`."""
+        return self.out(y.transpose(1, 2))

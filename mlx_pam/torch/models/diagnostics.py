@@ -44,7 +44,7 @@ def _transformer_blocks(
         z = model.embedding(ids)
     for layer in model.layers:
         with distributed.made_whole(layer):
-            z, _ = layer(z, phases)
+            z, *_ = layer(z, phases.rotation)
         yield {"rms": _rms(z)}
 
 

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from mlx_pam.config import TransformerConfig
 from mlx_pam.phases import paired_rotation
-from mlx_pam.torch.layers.attention import Attention, Cache, Position
+from mlx_pam.torch.layers.attention import Attention, Cache, Position, causal_attention
 from mlx_pam.torch.layers.real import RealEmbedding, RealNorm, SwiGLU
 from mlx_pam.torch.models.recompute import recomputed
-from mlx_pam.torch.ops.fusing import any_length
 
 
 class TransformerBlock(nn.Module):
@@ -27,13 +26,18 @@ class TransformerBlock(nn.Module):
     def forward(
         self,
         z: Tensor,
-        position: Position,
+        rotation: Tensor,
         cache: Cache | None = None,
-        visible: Tensor | None = None,
-    ) -> tuple[Tensor, Cache]:
-        y, cache = self.attention(self.attention_norm(z), position, cache, visible)
-        z = z + y
-        return z + self.unit(self.unit_norm(z)), cache
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """z after the block, `[B, T, D]`, and the tokens' keys and values, `[B, H, T, d]`.
+
+        rotation: as in `Position`. cache: of the tokens before, into which these are written;
+        without one, the text begins here.
+        """
+        q, k, v = self.attention.project(self.attention_norm(z), rotation)
+        y = causal_attention(q, k, v) if cache is None else cache.attend(q, k, v)
+        z = z + self.attention.merge(y)
+        return z + self.unit(self.unit_norm(z)), k, v
 
 
 class TransformerLM(nn.Module):
@@ -57,7 +61,8 @@ class TransformerLM(nn.Module):
         rotation = paired_rotation(positions, self.config.head_dim, self.config.rotary_base)
         device = self.embedding.weight.device
         places = torch.from_numpy(np.asarray(positions, np.int64))
-        return torch.from_numpy(rotation).to(device), places.to(device)
+        first, last = int(np.min(positions)), int(np.max(positions))
+        return Position(torch.from_numpy(rotation).to(device), places.to(device), first, last)
 
     def hidden(
         self,
@@ -70,23 +75,31 @@ class TransformerLM(nn.Module):
         """What the tied head reads, `[B, T, D]`, and each layer's keys and values, in one list.
 
         memories: keys and values `[B, H, C, d]` of each layer, with room for the tokens of ids,
-        which are written into them.
+        which are written into them, in place; the same tensors are returned.
         mask: `[B, T]`, False where a token is padding. It asks for nothing here: padding comes last
         in a row, where no token looks, and the row's next token takes its slot.
         recompute: the blocks are `recomputed` in the backward pass.
         """
         z, after = self.embedding(ids), []
-        caches, visible = [None] * len(self.layers), None
-        if memories:
-            caches = list(zip(memories[::2], memories[1::2], strict=True))
-            slots = torch.arange(memories[0].shape[2], device=ids.device)
-            hides = slots > phases[1].reshape(-1, 1, ids.shape[1], 1)  # [B or 1, 1, T, C]
-            visible = z.new_zeros(hides.shape).masked_fill_(hides, -torch.inf)
-            any_length(visible, 3)
-            for memory in memories:
-                any_length(memory, 2)
+        caches = _caches(memories, phases) if memories else [None] * len(self.layers)
         for layer, cache in zip(self.layers, caches, strict=True):
             block = recomputed(layer) if recompute else layer
-            z, cache = block(z, phases, cache, visible)
-            after.extend(cache)
-        return self.head_norm(z), after
+            z, *keys_and_values = block(z, phases.rotation, cache)
+            after.extend(keys_and_values)
+        return self.head_norm(z), memories or after
+
+
+def _caches(memories: list[Tensor], position: Position) -> list[Cache]:
+    """Each layer's keys and values up to the last of the tokens to come, which are written there.
+
+    A token sees the slots up to its own; where there is one place only, these are all.
+    """
+    places, filled = position.places, position.last + 1
+    places = places.reshape(-1, places.shape[-1])  # [B or 1, T]
+    visible = None
+    if position.first < position.last:
+        slots = torch.arange(filled, device=places.device)
+        hides = slots > places[:, None, :, None]  # [B or 1, 1, T, N]
+        visible = memories[0].new_zeros(hides.shape).masked_fill_(hides, -torch.inf)
+    views = [memory[:, :, :filled] for memory in memories]
+    return [Cache(k, v, places, visible) for k, v in zip(views[::2], views[1::2], strict=True)]

@@ -39,12 +39,6 @@ def fused(function: F) -> F:
     return call
 
 
-def any_length(x: torch.Tensor, dimension: int) -> None:
-    """Let what is compiled for x serve every length that it has along the dimension."""
-    if "torch._dynamo" in sys.modules:  # else nothing is compiled
-        torch._dynamo.maybe_mark_dynamic(x, dimension)
-
-
 def as_written() -> contextlib.AbstractContextManager:
     """Inside, nothing is compiled for another shape: what has been compiled runs as written."""
     if "torch._dynamo" not in sys.modules:  # nothing has
