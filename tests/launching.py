@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-SECONDS = 300
+SECONDS = 1800  # only what hangs takes as long, on a busy machine too
 QUIET = {
     "TORCH_COMPILE_DISABLE": "1", "MLX_DISABLE_COMPILE": "1", "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",

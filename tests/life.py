@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import small_command
 from new_process import environment
 from small_run import assert_same_run
@@ -17,9 +21,12 @@ from mlx_pam import checkpoint
 from mlx_pam.training.lock import LOCK
 from mlx_pam.training.metrics import LOG, read_log
 
+TORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+)
 STEPS = 24
 SETTINGS = (
-    f"--steps {STEPS} --seq-len 8 --batch-size 2 --lr 3e-2 --seed 1 --eval-every 5 "
+    "--seq-len 8 --batch-size 2 --lr 3e-2 --seed 1 --eval-every 5 "
     "--save-every 1 --keep 2 --sample-every 7 --sample-tokens 3"
 )
 
@@ -27,23 +34,32 @@ SETTINGS = (
 class Run:
     """The command that trains a tiny model and saves every step; how often it is begun again."""
 
-    def __init__(self, out: Path, corpus: Path, backend: str) -> None:
-        self.out, self.corpus, self.backend = out, corpus, backend
+    def __init__(self, out: Path, corpus: Path, backend: str, steps: int = STEPS) -> None:
+        self.out, self.corpus, self.backend, self.steps = out, corpus, backend, steps
         self.output = out.with_name(f"{out.name}.txt")
+        self._hold = out.with_name(f"{out.name}.hold")
         self._saved = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, a process makes one step and no other, so that it cannot end meanwhile."""
+        self._hold.touch()
+        yield
+        self._hold.unlink()
 
     @property
     def words(self) -> list[str]:
         paths = ["--data", str(self.corpus), "--out", str(self.out), "--backend", self.backend]
-        return ["train", *paths, *SETTINGS.split()]
+        return ["train", *paths, "--steps", str(self.steps), *SETTINGS.split()]
 
     def begin(self, *more: str, **way: object) -> subprocess.Popen[bytes]:
         """Start it, or go on with it, in a process of its own."""
         resume = ["--resume"] if (self.out / LOG).exists() else []
         command = [sys.executable, small_command.__file__, *self.words, *resume, *more]
+        variables = environment(**{small_command.HOLD: str(self._hold)})
         with self.output.open("ab") as output:
             return subprocess.Popen(
-                command, env=environment(), **{"stdout": output, "stderr": output, **way}
+                command, env=variables, **{"stdout": output, "stderr": output, **way}
             )
 
     def said(self) -> str:
@@ -57,6 +73,12 @@ class Run:
     def begun(self, process: subprocess.Popen[bytes], sessions: int) -> None:
         """Wait until this many sessions have begun, or the process has ended."""
         while self.sessions() < sessions and process.poll() is None:
+            time.sleep(0.01)
+
+    def reached(self, process: subprocess.Popen[bytes], steps: int) -> None:
+        """Wait until this many steps more are in the log, or the process has ended."""
+        last = self.step() + steps
+        while self.step() < last and process.poll() is None:
             time.sleep(0.01)
 
     def step(self) -> int:

@@ -1,7 +1,8 @@
 """`python scripted_train.py train ...` writes the log of `mlx_pam train ...` and trains nothing.
 
 What it does is told by the variable SCRIPT, as JSON: the best learning rate (`best`), above which
-rate it diverges (`diverges`), names of run folders that fail (`fails`), seconds a step (`pause`).
+rate it diverges (`diverges`), names of run folders that fail (`fails`), seconds a step (`pause`),
+the step after which it does nothing until it is asked to leave (`holds`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ COMMAND = (sys.executable, __file__)
 
 
 def script(**rules: object) -> str:
-    return json.dumps({"best": 1e-3, "diverges": math.inf, "fails": [], "pause": 0.0} | rules)
+    unset = {"best": 1e-3, "diverges": math.inf, "fails": [], "pause": 0.0, "holds": 0}
+    return json.dumps(unset | rules)
 
 
 class Inline:
@@ -96,6 +98,8 @@ def _train(config: TrainConfig, run: Path, rules: dict) -> int:
                 return 1
             time.sleep(rules["pause"])
             log.write("step", {"step": step, "loss": loss, "tokens_per_s": 100.0})
+            while step == rules["holds"] and not interrupt.requested:
+                time.sleep(0.01)
     log.write("evaluation", {"step": config.steps, "loss": loss})
     log.write("end", {"step": config.steps, "status": "finished"})
     return 0

@@ -54,7 +54,7 @@ def events(server: CompletionServer, **body: Any) -> list[dict[str, Any]]:
 def exchange(
     server: CompletionServer, method: str, path: str, data: bytes | None, headers: dict[str, str]
 ) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     with contextlib.closing(connection):
         connection.request(method, path, data, headers)
         answer = connection.getresponse()

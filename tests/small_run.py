@@ -61,8 +61,23 @@ def eager() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
+    """MLX's CPU as the default device inside: there sums have one order, and runs are compared."""
+    import mlx.core as mx
+
+    before = mx.default_device()
+    mx.set_default_device(mx.cpu)
+    try:
+        yield
+    finally:
+        mx.set_default_device(before)
+
+
 def run(corpus: Path, out: Path, config: ModelConfig = TINY, **changes: Any) -> TrainResult:
-    with eager():
+    """A whole run; a deterministic one on the default device, any other on the CPU."""
+    place = contextlib.nullcontext() if changes.get("deterministic") else on_cpu()
+    with eager(), place:
         return train(small(corpus, out, **changes), config)
 
 

@@ -51,19 +51,19 @@ def members(group: int) -> set[int]:
 def test_ctrl_c_saves_and_ends_all_and_the_run_can_be_gone_on_with(corpus, tmp_path):
     out = tmp_path / "run"
     launched = start(corpus, out)
-    end = time.monotonic() + 300
+    end = time.monotonic() + launching.SECONDS
     while not ((out / "log.jsonl").exists() and len(read_log(out, "step")) >= 2):
         assert launched.poll() is None, launched.stdout.read()
         assert time.monotonic() < end
         time.sleep(0.1)
     os.killpg(launched.pid, signal.SIGINT)
-    launched.communicate(timeout=120)
+    launched.communicate(timeout=launching.SECONDS)
     assert not members(launched.pid)
     last = read_log(out, "step")[-1]["step"]
     assert checkpoint.load(out).training["step"] == last
 
     launched = start(corpus, out, "--resume", "--stop-after", str(last + 2))
-    said, _ = launched.communicate(timeout=300)
+    said, _ = launched.communicate(timeout=launching.SECONDS)
     assert [record["step"] for record in read_log(out, "step")] == list(range(1, last + 3)), said
     lines = said.splitlines()
     assert sum(line.startswith(f"stopped at step {last + 2:,}") for line in lines) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -62,7 +63,8 @@ def test_a_sweep_that_is_killed_goes_on_to_the_same_weights(corpus, tmp_path):
     killed.communicate()
     holder = json.loads((run.folder / ".lock").read_text() or "{}")
     if holder:  # else it had come to its end
-        os.kill(holder["process"], signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(holder["process"], signal.SIGKILL)
     run.look()
     again = start(*words(corpus, broken, "--models", "pam"))
     said, errors = again.communicate()

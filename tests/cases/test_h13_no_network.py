@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +25,8 @@ WITHOUT_NETWORK = """
 import socket
 
 def fail(*_, **__):
+    with open({attempts!r}, "a") as attempts:
+        attempts.write(".")
     {fails}
 
 class Socket(socket.socket):
@@ -46,7 +47,8 @@ def home(request, tmp_path) -> Path:
     """A home folder that is new, on a machine whose network is down."""
     (tmp_path / "home").mkdir()
     (tmp_path / "site").mkdir()
-    code = WITHOUT_NETWORK.format(fails=NETWORKS[request.param])
+    attempts = str(tmp_path / "attempts")
+    code = WITHOUT_NETWORK.format(fails=NETWORKS[request.param], attempts=attempts)
     (tmp_path / "site" / "sitecustomize.py").write_text(code)
     return tmp_path / "home"
 
@@ -59,9 +61,7 @@ def offline(home: Path, *words: str) -> Done[str]:
         variables.pop(name, None)
     variables["PYTHONPATH"] = f"{home.with_name('site')}:{variables['PYTHONPATH']}"
     command = [sys.executable, *words]
-    return subprocess.run(
-        command, cwd=home, env=variables, capture_output=True, text=True, timeout=600
-    )
+    return subprocess.run(command, cwd=home, env=variables, capture_output=True, text=True)
 
 
 def test_a_local_checkpoint_speaks(home):
@@ -80,10 +80,9 @@ def test_a_local_file_is_trained_on(home):
 
 
 def test_a_text_of_the_hub_is_an_error_with_a_remedy_that_works(home):
-    before = _cpu_seconds()
     done = offline(home, *TRAIN, "--data", "wikitext-103")
-    assert _cpu_seconds() - before < 10  # of its own; all that it waits is PATIENCE
-    assert PATIENCE < 10
+    assert len(home.with_name("attempts").read_text()) < 5  # hardly a retry, and
+    assert PATIENCE < 10  # seconds at most for the answer
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     place = home / ".cache" / "mlx_pam" / "text" / "wikitext-103"
@@ -99,8 +98,3 @@ def test_a_text_of_the_hub_is_an_error_with_a_remedy_that_works(home):
     done = offline(home, *TRAIN, "--data", "wikitext-103")
     assert done.returncode == 0, done.stderr
     assert str(place) in done.stdout
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

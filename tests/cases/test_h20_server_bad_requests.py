@@ -71,7 +71,7 @@ def test_bad_requests_are_refused_in_json_and_a_good_one_is_answered(backend, tm
 @pytest.mark.parametrize(("method", "status"), [("POST", 411), ("BREW", 501), ("HEAD", 405)])
 def test_a_request_without_a_length_or_with_a_strange_method(tmp_path, method, status) -> None:
     with serving(load(random_checkpoint(tmp_path / "model"))) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
         connection.putrequest(method, COMPLETIONS)
         connection.endheaders()
         answer = connection.getresponse()

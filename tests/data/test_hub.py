@@ -19,9 +19,11 @@ ALPHA, BETA = "\n = Al = \n\n of a . \n = = Part = = \n\n", " = Be = \n\n of b .
 
 LOAD = """
 import json, sys
+from mlx_pam.data import hub
 from mlx_pam.data.corpus import load_corpus
 from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import DataError
+hub.PATIENCE = 600.0  # this hub answers, if late on a busy machine
 for name in sys.argv[1:]:
     try:
         corpus = load_corpus(name, gpt2())

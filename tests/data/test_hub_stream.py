@@ -18,6 +18,7 @@ from mlx_pam.errors import DataError
 
 STREAM = """
 import json, sys
+from mlx_pam.data import hub
 from mlx_pam.data import stream
 from mlx_pam.data.mixture import load_mixture
 from mlx_pam.data.streamed import Streaming
@@ -25,6 +26,7 @@ from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.errors import DataError
 
 stream.CHUNK = 100
+hub.PATIENCE = 600.0  # this hub answers, if late on a busy machine
 
 def read(name, count, state=None):
     data = load_mixture(name, gpt2(), Streaming(5, 4))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import life
@@ -10,12 +9,11 @@ import pytest
 import tally as tallies
 from small_run import corpus as corpus
 
-ABSENT = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+
+# a process that imports PyTorch takes seconds: by default kills alone meet with both backends
+@pytest.fixture(
+    scope="session", params=["mlx", pytest.param("torch", marks=[life.TORCH, pytest.mark.slow])]
 )
-
-
-@pytest.fixture(scope="session", params=["mlx", pytest.param("torch", marks=ABSENT)])
 def undisturbed(request, corpus, tmp_path_factory) -> life.Run:
     """A run, in each backend, that nothing happens to; others must come to its end."""
     run = life.Run(tmp_path_factory.mktemp("undisturbed") / "run", corpus, request.param)

@@ -13,6 +13,9 @@ from tally import Tally
 from mlx_pam.training.metrics import LOG
 
 
+@pytest.mark.parametrize(
+    "undisturbed", ["mlx", pytest.param("torch", marks=life.TORCH)], indirect=True
+)
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])  # in each backend
 def test_kill_9_at_random_moments(undisturbed, tmp_path, tally, kills):
     moments = life.random_moments(f"{kills} kills, {undisturbed.backend}")
@@ -33,9 +36,12 @@ def kill(run: life.Run, moments: random.Random, tally: Tally) -> bool:
     """Start the run or go on with it, and kill it; False if it came to its end before."""
     sessions = run.sessions()
     process = run.begin()
-    if moments.random() < 0.9:  # else in the first seconds, before it trains
+    if moments.random() < 0.9:
         run.begun(process, sessions + 1)
-    time.sleep(moments.uniform(0, 2))
+        run.reached(process, moments.randrange(life.STEPS // 2))
+        time.sleep(moments.uniform(0, 0.05))  # anywhere in a step
+    else:
+        time.sleep(moments.uniform(0, 2))  # mostly before it trains
     process.kill()
     code = process.wait()
     if code == 0:

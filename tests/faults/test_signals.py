@@ -18,11 +18,11 @@ often = pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.
 
 
 def in_the_middle(run: life.Run, moments) -> subprocess.Popen[bytes]:
-    """The run in a process that has begun to train, at a random moment."""
+    """The run in a process that has begun to train, after a random number of steps."""
     sessions = run.sessions()
     process = run.begin(start_new_session=True)
     run.begun(process, sessions + 1)
-    time.sleep(moments.uniform(0.2, 1.0))
+    run.reached(process, moments.randrange(1, life.STEPS // 2))
     return process
 
 
@@ -75,15 +75,13 @@ def test_a_second_signal_leaves_at_once(undisturbed, tmp_path, number, times):
 @often
 def test_a_run_that_is_stopped_and_continued_is_not_changed(undisturbed, folder, tally, times):
     run = life.Run(folder, undisturbed.corpus, undisturbed.backend)
-    moments = life.random_moments("stops")
     process = run.begin()
     run.begun(process, 1)
     while tally.places.total() < times and process.poll() is None:
         process.send_signal(signal.SIGSTOP)
-        time.sleep(moments.uniform(0.05, 0.2))
         run.require_whole()
         process.send_signal(signal.SIGCONT)
-        time.sleep(moments.uniform(0.05, 0.2))
+        run.reached(process, 1)
         tally.add("went on")
     assert process.wait() == 0, run.said()
     run.require_same(undisturbed)
@@ -98,11 +96,12 @@ def test_a_terminal_that_is_closed_loses_nothing(undisturbed, folder, tally, fau
     way = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
     if fault == "terminal closed":
         way["preexec_fn"] = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    process = run.begin(**way, start_new_session=True)
-    os.close(terminal)
-    run.begun(process, 1)
-    os.read(ours, 1 << 16)
-    os.close(ours)
+    with run.held():
+        process = run.begin(**way, start_new_session=True)
+        os.close(terminal)
+        run.reached(process, 1)
+        os.read(ours, 1 << 16)
+        os.close(ours)
     assert process.wait() == (130 if fault == "terminal closed" else 0)
     assert run.require_whole() == run.step() > 0  # saved, though nobody could be told
     tally.add("left" if fault == "terminal closed" else "went on")

@@ -48,7 +48,7 @@ def test_several_runs_at_once_share_the_cores(tmp_path, monkeypatch, processes):
 
 
 def test_ctrl_c_is_passed_on_once_and_the_sweep_goes_on_later(tmp_path, monkeypatch, processes):
-    monkeypatch.setenv("SCRIPT", script(pause=0.1))
+    monkeypatch.setenv("SCRIPT", script(holds=2))
     config = settings(tmp_path, models="pam,sam", tokens=4096 * 20)
     told = Told()
 
@@ -73,7 +73,7 @@ def test_ctrl_c_is_passed_on_once_and_the_sweep_goes_on_later(tmp_path, monkeypa
 
 
 def test_an_error_of_the_sweep_lets_its_runs_save(tmp_path, monkeypatch, processes):
-    monkeypatch.setenv("SCRIPT", script(pause=0.1))
+    monkeypatch.setenv("SCRIPT", script(holds=1))
     config = settings(tmp_path, models="pam,sam", tokens=4096 * 200, jobs=2)
 
     class Breaks(Told):
@@ -88,7 +88,7 @@ def test_an_error_of_the_sweep_lets_its_runs_save(tmp_path, monkeypatch, process
 
 
 def test_a_log_that_cannot_be_read_fails_its_run_alone(tmp_path, monkeypatch, processes):
-    monkeypatch.setenv("SCRIPT", script(pause=0.1))
+    monkeypatch.setenv("SCRIPT", script())
     look = Run.look
 
     def broken(run):
