@@ -20,6 +20,7 @@ T = TypeVar("T")
 class Learner(Protocol):
     """A model in training: gradients are accumulated, looked at, and then applied or dropped.
 
+    Made with `deterministic`, it sums gradients in a fixed order on a GPU too.
     Where several processes share a run, each makes every call with the same arguments and gets the
     same answer; `weights` and `optimizer` are answered in the main process.
     """

@@ -24,13 +24,19 @@ class Learner:
     """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
 
     def __init__(
-        self, model: Model, recipe: Recipe, dtype: str = "float32", recompute: bool = False
+        self,
+        model: Model,
+        recipe: Recipe,
+        dtype: str = "float32",
+        recompute: bool = False,
+        deterministic: bool = False,
     ):
         self.model = model
         self.dtype = DTYPES[dtype]
         self._table = parameter_table(model.config)
         self._recipe = recipe
         self._recompute = recompute
+        self._deterministic = deterministic
         self._optimizer = self._new_optimizer(recipe)
         self._accumulated = None
         self._targets = 0  # in the accumulated gradient
@@ -79,13 +85,16 @@ class Learner:
     def _hidden(self, parameters, ids: mx.array, phases: mx.array) -> tuple[mx.array, mx.array]:
         """The head's input, as rows `[BT, E]`, and its table, both in compute dtype."""
         with self._working(parameters):
-            hidden, _ = self.model.hidden(ids, phases, recompute=self._recompute)
+            hidden, _ = self.model.hidden(
+                ids, phases, recompute=self._recompute, deterministic=self._deterministic
+            )
             x, table = self.model.embedding.head(hidden)
         return x.reshape(-1, x.shape[-1]).astype(self.dtype), table.astype(self.dtype)
 
     def _loss(self, parameters, batch: mx.array, phases: mx.array, scale: mx.array) -> mx.array:
         x, table = self._hidden(parameters, batch[:, :-1], phases)
-        return summed_loss(x, table, mx.flatten(batch[:, 1:]))[0] * scale
+        targets = mx.flatten(batch[:, 1:])
+        return summed_loss(x, table, targets, self._deterministic)[0] * scale
 
     def _evaluation(self, parameters, batch: mx.array, phases: mx.array) -> mx.array:
         x, table = self._hidden(parameters, batch[:, :-1], phases)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from small_run import on_cpu
 
 from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig, recipe_for
 
@@ -21,6 +23,13 @@ CONFIGS = {
 RECIPE = dataclasses.replace(recipe_for("tuned", "pam", "5m"), clip_norm=0.5)
 
 
+@pytest.fixture
+def cpu() -> Iterator[None]:
+    with on_cpu():
+        yield
+
+
+@pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_losses_gradients_and_weights_are_those_without_it(backend, config, dtype):

@@ -25,7 +25,8 @@ from mlx_pam.paths import expand_home
 
 SHARED = (
     "data", "tokenizer", "seq_len", "batch_size", "accumulate", "recipe", "rates", "backend",
-    "dtype", "eval_every", "save_every", "sample_every", "diagnostics_every", "keep",
+    "dtype", "deterministic", "eval_every", "save_every", "sample_every", "diagnostics_every",
+    "keep",
 )  # fmt: skip
 """Settings that every run takes over as they stand."""
 MOST_SEEDS = 1000
@@ -75,6 +76,8 @@ class SweepConfig:
     """Array library that does the work."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute dtype of matrix products; weights, residual stream and state stay float32."""
+    deterministic: bool = False
+    """Sum gradients in a fixed order, so that runs repeat to the bit on a GPU as on a CPU."""
     eval_every: int = 500
     """Steps between evaluations of the full validation split, and one at the end."""
     save_every: int = 500

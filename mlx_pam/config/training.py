@@ -66,6 +66,8 @@ class TrainConfig:
     """Micro-batches in an update; batch 2 x 4 trains as 8 x 1 does, in a quarter of the memory."""
     gradient_checkpointing: bool = False
     """Keep only what goes into each block, and compute the block anew when its gradient is due."""
+    deterministic: bool = False
+    """Sum gradients in a fixed order, so that a run repeats to the bit on a GPU as on a CPU."""
     memory_limit: float | None = None
     """GB that a process may take, by default the machine's; a run that needs more is refused."""
     recipe: Literal["tuned", "canonical"] = "tuned"

@@ -10,6 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mlx_pam.ops import complex as cx
+from mlx_pam.ops.rows import lookup
 
 
 class ComplexLinear(nn.Module):
@@ -81,8 +82,8 @@ class ComplexEmbedding(nn.Module):
         super().__init__()
         self.weight = mx.zeros((vocabulary, 2, d))
 
-    def __call__(self, ids: mx.array) -> mx.array:
-        return self.weight[ids].astype(mx.float32)  # [B, T, 2, D]
+    def __call__(self, ids: mx.array, deterministic: bool = False) -> mx.array:
+        return lookup(self.weight, ids, deterministic).astype(mx.float32)  # [B, T, 2, D]
 
     def head(self, z: mx.array) -> tuple[mx.array, mx.array]:
         """x `[..., 2D]`, table `[V, 2D]`: x table^T = z_re E_re^T + z_im E_im^T, the logits."""

@@ -6,6 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mlx_pam.ops.product import product
+from mlx_pam.ops.rows import lookup
 
 
 class RealLinear(nn.Module):
@@ -88,8 +89,8 @@ class RealEmbedding(nn.Module):
         super().__init__()
         self.weight = mx.zeros((vocabulary, d))
 
-    def __call__(self, ids: mx.array) -> mx.array:
-        return self.weight[ids].astype(mx.float32)  # [B, T, D]
+    def __call__(self, ids: mx.array, deterministic: bool = False) -> mx.array:
+        return lookup(self.weight, ids, deterministic).astype(mx.float32)  # [B, T, D]
 
     def head(self, x: mx.array) -> tuple[mx.array, mx.array]:
         """x `[..., D]`, table `[V, D]`: logits = x table^T."""

@@ -124,12 +124,14 @@ class MemoryLM(nn.Module):
         mask: mx.array | None = None,
         form: str = "auto",
         recompute: bool = False,
+        deterministic: bool = False,
     ) -> tuple[mx.array, list[mx.array]]:
         """What the tied head reads, `[B, T, (2,) D]`, and the arrays of the state after the text.
 
         recompute: the blocks are `recomputed` in the backward pass.
+        deterministic: the gradient of the lookup is summed in a fixed order.
         """
-        z = self.embedding_norm(self.embedding(ids))
+        z = self.embedding_norm(self.embedding(ids, deterministic))
         resets = self.resets(ids)
         before, after = iter(memories or ()), []
         for layer in self.layers:

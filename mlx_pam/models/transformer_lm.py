@@ -63,6 +63,7 @@ class TransformerLM(nn.Module):
         memories: list[mx.array] | None = None,
         mask: mx.array | None = None,
         recompute: bool = False,
+        deterministic: bool = False,
     ) -> tuple[mx.array, list[mx.array]]:
         """What the tied head reads, `[B, T, D]`, and each layer's keys and values, in one list.
 
@@ -70,8 +71,9 @@ class TransformerLM(nn.Module):
         mask: `[B, T]`, False where a token is padding. It asks for nothing here: padding comes last
         in a row, where no token looks, and the row's next token takes its slot.
         recompute: the blocks are `recomputed` in the backward pass.
+        deterministic: the gradient of the lookup is summed in a fixed order.
         """
-        z, after = self.embedding(ids), []
+        z, after = self.embedding(ids, deterministic), []
         caches, visible = [None] * len(self.layers), "causal"
         if memories:
             caches = list(zip(memories[::2], memories[1::2], strict=True))

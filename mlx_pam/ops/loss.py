@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 
+from mlx_pam.ops.rows import add_up
+
 SLICE_NUMBERS = 1 << 24  # logits alive at once: 64 MB in float32
 
 
@@ -19,18 +21,24 @@ def token_losses(x: mx.array, table: mx.array, targets: mx.array) -> mx.array:
     )
 
 
-@mx.custom_function
 def summed_loss(
-    x: mx.array, table: mx.array, targets: mx.array
+    x: mx.array, table: mx.array, targets: mx.array, deterministic: bool = False
 ) -> tuple[mx.array, mx.array, mx.array]:
     """sum_n of `token_losses`, and its gradients with respect to x and table.
 
     The gradients are made slice by slice together with the loss, so no logits are kept or computed
     twice: with e = exp(logits - max) and s = sum e, dx = (e table) / s - table[target] and
     dtable = e^T (x / s) - (x added up by target). Only the first output is to be differentiated.
+    deterministic: x is added up in a fixed order, see `mlx_pam.ops.rows`.
     """
+    return (_deterministic_loss if deterministic else _plain_loss)(x, table, targets)
+
+
+def _loss_and_gradients(
+    x: mx.array, table: mx.array, targets: mx.array, deterministic: bool
+) -> tuple[mx.array, mx.array, mx.array]:
     total, dx = mx.zeros(()), []
-    dtable = mx.zeros(table.shape, mx.float32).at[targets].add(-x.astype(mx.float32))
+    dtable = -add_up(x, targets, table.shape[0], deterministic)
     for rows in _slices(x, table):
         # one slice after the other, or the logits of all would be alive at once
         part = mx.depends(x[rows], [total, dtable, *dx[-1:]])
@@ -42,8 +50,17 @@ def summed_loss(
     return total, mx.concatenate(dx), dtable
 
 
-@summed_loss.vjp
-def _summed_loss_vjp(primals, cotangents, outputs):
+@mx.custom_function
+def _plain_loss(x, table, targets):
+    return _loss_and_gradients(x, table, targets, deterministic=False)
+
+
+@mx.custom_function
+def _deterministic_loss(x, table, targets):
+    return _loss_and_gradients(x, table, targets, deterministic=True)
+
+
+def _loss_vjp(primals, cotangents, outputs):
     x, table, targets = primals
     scale = cotangents[0]
     _, dx, dtable = outputs
@@ -52,6 +69,10 @@ def _summed_loss_vjp(primals, cotangents, outputs):
         (dtable * scale).astype(table.dtype),
         mx.zeros_like(targets),
     )
+
+
+_plain_loss.vjp(_loss_vjp)
+_deterministic_loss.vjp(_loss_vjp)
 
 
 def _slices(x: mx.array, table: mx.array) -> Iterator[slice]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import os
+import warnings
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -41,11 +43,19 @@ class Learner:
     """A model in training, see `mlx_pam.backend.Learner`; weights and moments are float32."""
 
     def __init__(
-        self, model: Model, recipe: Recipe, dtype: str = "float32", recompute: bool = False
+        self,
+        model: Model,
+        recipe: Recipe,
+        dtype: str = "float32",
+        recompute: bool = False,
+        deterministic: bool = False,
     ):
         self.model = model
         self._recipe = recipe
         self._recompute = recompute
+        self._deterministic = deterministic
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by the first product
         self._device = next(model.parameters()).device
         self._dtype = DTYPES[dtype]
         self._optimizer = adamw(model, recipe)
@@ -74,7 +84,8 @@ class Learner:
 
     def gradient(self, batch: np.ndarray, total_tokens: int) -> float:
         self._targets += batch[:, 1:].size
-        with distributed.reduction(self._hidden, due=self._targets == total_tokens):
+        due = self._targets == total_tokens
+        with _fixed_order(self._deterministic), distributed.reduction(self._hidden, due=due):
             loss = summed_loss(*self._rows(distributed.share(batch)))
             (loss / (total_tokens / distributed.size())).backward()  # the mean over processes
         return distributed.total(loss.item())
@@ -140,6 +151,26 @@ class Learner:
             for moment in ("exp_avg", "exp_avg_sq"):
                 moments[moment] = tensor_like(optimizer[f"{moment}.{name}"], parameter)
             self._optimizer.state[parameter] = moments
+
+
+@contextlib.contextmanager
+def _fixed_order(deterministic: bool) -> Iterator[None]:
+    """Inside, where asked for, a GPU sums in a fixed order too; PyTorch warns where it cannot.
+
+    Its warning about cumsum is of sums over a whole array; ours run along rows of one.
+    """
+    if not deterministic:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="cumsum_cuda_kernel")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
 
 
 def _arithmetic(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager:

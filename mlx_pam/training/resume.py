@@ -20,7 +20,8 @@ from mlx_pam.training.trainer import COUNTERS
 
 SCHEDULE = (
     "steps", "batch_size", "accumulate", "recipe", "rates", "lr", "weight_decay",
-    "warmup_steps", "clip_norm", "dtype", "backend", "on_nonfinite", "max_skips",
+    "warmup_steps", "clip_norm", "dtype", "deterministic", "backend", "on_nonfinite",
+    "max_skips",
 )  # fmt: skip
 """Settings that may change on resume; the run then goes on, though not as it would have."""
 MODEL = ("model", "scale", "variant", "protect", "reset_at_documents")

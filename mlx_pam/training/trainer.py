@@ -71,7 +71,11 @@ class Trainer:
         config = plan.config
         model = backend.build(plan.model, weights, seed=config.seed)
         self.learner = backend.Learner(
-            model, plan.recipe, config.dtype, config.gradient_checkpointing
+            model,
+            plan.recipe,
+            config.dtype,
+            config.gradient_checkpointing,
+            config.deterministic,
         )
         if start is not None:
             self.learner.restore(start.weights, start.optimizer)

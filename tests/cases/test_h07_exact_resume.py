@@ -48,6 +48,14 @@ def test_stopped_at_10_and_resumed_to_20_equals_20_without_a_stop(
     assert_same_run(unbroken, out)
 
 
+def test_with_deterministic_it_is_so_on_the_default_device_too(backend, corpus, tmp_path):
+    settings = {"steps": 6, "eval_every": 3, "backend": backend.name, "deterministic": True}
+    run(corpus, tmp_path / "unbroken", **settings)
+    run(corpus, tmp_path / "broken", stop_after=3, **settings)
+    run(corpus, tmp_path / "broken", resume=True, **settings)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
+
+
 def test_elapsed_time_continues(backend, corpus, tmp_path):
     out = tmp_path / "broken"
     stopped = run(corpus, out, steps=6, stop_after=3, backend=backend.name)
