@@ -31,7 +31,8 @@ class EvaluateConfig:
     checkpoint: Path
     """Checkpoint folder, RUN (its newest checkpoint) or RUN/best (its best)."""
     data: str = "sample"
-    """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a file or a folder."""
+    """Corpus: sample, wikitext-103, wikitext-2, hf:OWNER/NAME[:CONFIG], a file or a folder;
+    ?column=NAME names its column of text."""
     split: Literal["train", "validation", "test"] = "validation"
     """Part of the corpus."""
     seq_len: int = 512

@@ -44,7 +44,8 @@ class TrainConfig:
     reset_at_documents: bool = False
     """Make the memory of pam and sam forget, at each end-of-text token, all that came before."""
     data: str = "sample"
-    """sample, wikitext-103 or -2, hf:OWNER/NAME[:CONFIG], file, folder, or mixture: A*0.3,B*0.7."""
+    """sample, wikitext-103 or -2, hf:OWNER/NAME[:CONFIG], file, folder, or mixture: A*0.3,B*0.7;
+    ?column=NAME names the column of text, and of a data set of the hub ?split=NAME the split."""
     tokenizer: str = "gpt2"
     """gpt2 (50,257 tokens), bytes (UTF-8 as it is, 257 tokens), or a Hugging Face tokenizer.json,
     or a folder that holds one; a checkpoint of the run carries it."""

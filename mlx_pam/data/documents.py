@@ -7,7 +7,7 @@ counts bytes, of what a compressed file holds, or the rows of a table.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -137,16 +137,19 @@ class JsonLines:
         )
 
 
-def reader(file: File, how: str | None = None) -> Reader:
-    """How to read a file, by its name; `how` names a separator of texts, or a field or column."""
-    suffix = plain_name(file).suffix.lower()
-    column = None if how in SEPARATORS else how
-    if suffix in JSON_LINES:
-        return JsonLines(file, column or FIELD)
-    if suffix in TABLES:
-        from mlx_pam.data.table import Rows
+def reader(file: File, how: str | None = None, column: str | None = None) -> Reader:
+    """How to read a file, by its name.
 
-        return Rows(file, column)
+    `how` names a separator of texts, or a field or column; `column` the latter, and nothing of a
+    text. Raises `DataError` where neither names the column of a table, and it is not known.
+    """
+    column = column or (None if how in SEPARATORS else how)
+    if _suffix(file) in JSON_LINES:
+        return JsonLines(file, column or FIELD)
+    if _suffix(file) in TABLES:
+        from mlx_pam.data.table import Rows, column_of
+
+        return Rows(file, column or column_of(file))
     if how is None:
         return WholeText(file)
     if how not in SEPARATORS:
@@ -154,6 +157,55 @@ def reader(file: File, how: str | None = None) -> Reader:
             f"the documents of {file} must be told {' or '.join(SEPARATORS)}, got {how!r}"
         )
     return Separated(file, how)
+
+
+class SplitReaders(NamedTuple):
+    """The readers of each split, and the column that holds their documents."""
+
+    readers: dict[str, list[Reader]]
+    column: str | None
+    """None where no file has columns."""
+
+    @property
+    def note(self) -> str:
+        """The column in words, or nothing."""
+        return f", text in column {self.column!r}" if self.column else ""
+
+
+def split_readers(
+    files: Mapping[str, Sequence[File]],
+    how: str | None = None,
+    column: str | None = None,
+    look: bool = True,
+) -> SplitReaders:
+    """How to read the files of a corpus: all from one column, that of the first table.
+
+    With `look`, tables are looked into whether they have it. Raises `DataError` if not, and if
+    they have another one than JSON lines.
+    """
+    given = column or (None if how in SEPARATORS else how)
+    every = [file for of in files.values() for file in of]
+    tables = [file for file in every if _suffix(file) in TABLES]
+    lines = [file for file in every if _suffix(file) in JSON_LINES]
+    if column and not (tables or lines):
+        raise DataError(f"column must be left out for {every[0]}, which has none, got {column!r}")
+    column = given
+    if tables and not column:
+        column = reader(tables[0]).column
+        if lines and column != FIELD:
+            raise DataError(
+                f"the column must be that of all files, got {column!r} in {tables[0]} and "
+                f"{FIELD!r} in {lines[0]}: name one, as in DATA?column=NAME"
+            )
+    readers = {split: [reader(file, how, column) for file in of] for split, of in files.items()}
+    for each in (each for of in readers.values() for each in of):
+        if look and _suffix(each.file) in TABLES:
+            each.check()
+    return SplitReaders(readers, (column or FIELD) if tables or lines else None)
+
+
+def _suffix(file: File) -> str:
+    return plain_name(file).suffix.lower()
 
 
 def _lines(file: File, place: int = 0) -> Iterator[tuple[int, bytes]]:

@@ -67,6 +67,11 @@ def size_of(file: File) -> int:
         return opened.seek(0, io.SEEK_END)
 
 
+def is_compressed(file: File) -> bool:
+    """Whether its name says so."""
+    return _codec(file) is not None
+
+
 def _codec(file: File) -> str | None:
     return COMPRESSED.get(PurePath(file.name).suffix.lower())
 

@@ -18,7 +18,7 @@ from mlx_pam.data.copies import Document
 from mlx_pam.data.hub_file import brief
 from mlx_pam.data.source import Source, Split
 from mlx_pam.data.splits import NAMES, deal
-from mlx_pam.data.table import text_column
+from mlx_pam.data.table import ROWS, text_column
 from mlx_pam.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ class HubText:
     """Of the repository, its whole digest where it is to be found offline; None is the newest."""
     otherwise: str
     """What to do without a network."""
+    column: str | None = None
+    """That holds the documents; None is the one that `table.text_column` finds."""
+    train: str | None = None
+    """The split to train on, as it is called there; None is the one with a usual name."""
+    validation: str | None = None
+    """Likewise, and None may be documents of train that are held out."""
 
     def source(self) -> Source:
         """Settles the commit, asking the hub unless it is given. Texts are fetched when opened."""
@@ -71,7 +77,9 @@ class HubText:
 
     def identify(self, commit: str) -> dict[str, str | None]:
         """All that its text depends on."""
-        return {"repository": self.repository, "config": self.config, "commit": commit}
+        chosen = {"column": self.column, "split": self.train, "validation": self.validation}
+        identity = {"repository": self.repository, "config": self.config, "commit": commit}
+        return identity | {key: value for key, value in chosen.items() if value}
 
     def commit(self) -> str:
         """The digest of the commit to use."""
@@ -97,8 +105,8 @@ class HubText:
                 found = self._load(str(kept), None)
             except DataError:  # another configuration was downloaded, or not all of this one
                 raise self.cannot_be_had(error) from error
-        splits = {split: self._split(rows) for split, rows in self._choose(found).items()}
-        dealt = not any(name in found for name in NAMES["validation"])
+        dealt = "validation" not in self.choose_splits(found)
+        splits = self._splits(self._choose(found))
         return splits | {"train": dataclasses.replace(splits["train"], without_copies=dealt)}
 
     def _load(self, where: str, revision: str | None) -> DatasetDict:
@@ -131,14 +139,21 @@ class HubText:
 
     def choose_splits(self, found: Mapping[str, T]) -> dict[str, T]:
         """Ours, by the names that they have there."""
+        wanted = {"train": self.train, "validation": self.validation}
+        names = {split: [wanted[split]] for split in wanted if wanted[split]}
+        taken = [name for (name,) in names.values()]
+        for split, usual in NAMES.items():
+            names.setdefault(split, [name for name in usual if name not in taken])
         chosen = {}
-        for split, names in NAMES.items():
-            if present := [name for name in names if name in found]:
+        for split in NAMES:
+            if present := [name for name in names[split] if name in found]:
                 chosen[split] = found[present[0]]
-        if "train" not in chosen:
-            raise DataError(
-                f"{self.name} must have a split train, got {', '.join(found) or 'none'}"
-            )
+            elif split == "train" or wanted.get(split):
+                raise DataError(
+                    f"{self.name} must have a split {names[split][0]}, got "
+                    f"{', '.join(found) or 'none'}: name one, as in hf:OWNER/NAME?split=NAME or "
+                    "?split=NAME&validation=NAME"
+                )
         return chosen
 
     def _choose(self, found: DatasetDict) -> dict[str, Dataset]:
@@ -148,11 +163,17 @@ class HubText:
             chosen |= {split: rows.select(part) for split, part in deal(range(len(rows))).items()}
         return chosen
 
-    def _split(self, rows: Dataset) -> Split:
-        texts = [name for name, feature in rows.features.items() if _is_text(feature)]
-        rows = rows.select_columns([text_column(self.name, texts)])
-        size = rows.data.nbytes * len(rows) // max(rows.data.num_rows, 1)
-        return Split(_Documents(rows, self.repository == wikitext.REPOSITORY), size)
+    def _splits(self, chosen: Mapping[str, Dataset]) -> dict[str, Split]:
+        """The documents of each split, all in the column that train has them in."""
+        column = self.column
+        splits = {}
+        for split, rows in chosen.items():
+            column = text_column(f"{self.name}, {split}", rows.features.arrow_schema, column)
+            rows = rows.select_columns([column])
+            size = rows.data.nbytes * len(rows) // max(rows.data.num_rows, 1)
+            documents = _Documents(self.name, rows, self.repository == wikitext.REPOSITORY)
+            splits[split] = Split(documents, size, note=f"; text in column {column!r}")
+        return splits
 
     def cannot_be_had(self, reason: Unreachable) -> DataError:
         return DataError(f"{self.name} cannot be fetched ({reason}): {self.otherwise}")
@@ -162,18 +183,25 @@ class HubText:
 class _Documents:
     """Each row a document, or lines that are gathered into articles."""
 
+    name: str
     rows: Dataset
     lines: bool
 
     def __iter__(self) -> Iterator[Document]:
-        batches = self.rows.iter(batch_size=1000)
-        found = (text or "" for batch in batches for column in batch.values() for text in column)
-        texts = (text.replace("\r\n", "\n") for text in found)
+        texts = (text.replace("\r\n", "\n") for text in self._texts())
         return wikitext.articles(texts) if self.lines else ([text] for text in texts)
 
-
-def _is_text(feature: object) -> bool:
-    return getattr(feature, "dtype", None) in ("string", "large_string")
+    def _texts(self) -> Iterator[str]:
+        row = 0
+        try:
+            for batch in self.rows.iter(batch_size=ROWS):
+                for column in batch.values():
+                    yield from (text or "" for text in column)
+                row += ROWS
+        except Exception as error:  # of the format
+            raise DataError(
+                f"{self.name} cannot be read at rows {row} to {row + ROWS}: {brief(error)}"
+            ) from error
 
 
 def _downloaded(repository: str, commit: str | None = None) -> Path | None:

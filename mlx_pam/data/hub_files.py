@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlx_pam.data.documents import JSON_LINES, TABLES, reader
+from mlx_pam.data.documents import JSON_LINES, TABLES, split_readers
 from mlx_pam.data.files import plain_name
 from mlx_pam.data.hub import HubText, Unreachable
 from mlx_pam.data.hub_file import HubFile, brief
@@ -19,16 +19,15 @@ def hub_files(text: HubText) -> Files:
         text.ask_hub(commit)
     except Unreachable as error:
         raise text.cannot_be_had(error) from error
-    files = text.choose_splits(_addresses(text, commit))
-    readers = {
-        split: [reader(_checked(text, address)) for address in addresses]
-        for split, addresses in files.items()
-        if split != "test"
-    }
+    addresses = text.choose_splits(_addresses(text, commit))
+    addresses.pop("test", None)
+    files = {split: [_checked(text, each) for each in of] for split, of in addresses.items()}
+    found = split_readers(files, column=text.column, look=False)  # one of them, not thousands
+    count = sum(map(len, files.values()))
     return Files(
         name=text.name,
-        description=f"{text.describe(commit)}, files: {sum(map(len, readers.values()))}",
-        readers=readers,
+        description=f"{text.describe(commit)}, files: {count}{found.note}",
+        readers=found.readers,
         identity=text.identify(commit),
         commit=commit,
     )

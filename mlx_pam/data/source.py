@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_pam.data.copies import Document
-from mlx_pam.data.documents import Reader, WholeText, reader
+from mlx_pam.data.documents import Reader, SplitReaders, WholeText, split_readers
 from mlx_pam.data.files import read_bytes, readable
 from mlx_pam.data.folder import list_files
 from mlx_pam.data.progress import Progress
@@ -32,6 +32,8 @@ class Split:
     without_copies: bool = False
     """Whether copies of documents that are held out are left out of it: of train, where they were
     held out here. Splits that a corpus comes with stay as they are."""
+    note: str = ""
+    """What is known of the documents when they are opened, behind a semicolon; of train."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,13 @@ def sample() -> Source:
     return _of_texts("sample", what, deal(_texts(files)), dealt=True)
 
 
-def local(path: Path, how: str | None = None) -> Source:
-    """A file, or the files of a folder and the folders in it; `how` as in `documents.reader`."""
+def local(path: Path, how: str | None = None, column: str | None = None) -> Source:
+    """A file, or the files of a folder; `how` and `column` as in `documents.reader`."""
     files, note = split_files(path)
-    name = (path.resolve() if path.is_dir() else path).name
-    readers = {split: [reader(file, how) for file in of] for split, of in files.items()}
-    if not all(isinstance(each, WholeText) for of in readers.values() for each in of):
-        return _of_documents(name + (f":{how}" if how else ""), path, readers, note)
+    name = local_name(path)
+    found = split_readers(files, how, column)
+    if not all(isinstance(each, WholeText) for of in found.readers.values() for each in of):
+        return _of_documents(local_name(path, how, column), path, found, note)
     others = {split: _texts(of) for split, of in files.items() if split != "train"}
     dealt = "validation" not in others and len(files["train"]) > 1
     if "validation" in others:
@@ -85,6 +87,12 @@ def local(path: Path, how: str | None = None) -> Source:
     else:
         description = f"{path}, its tail for validation"
     return _of_texts(name, description + note, ranges, dealt)
+
+
+def local_name(path: Path, how: str | None = None, column: str | None = None) -> str:
+    """What a corpus is called: its file or folder, and how that is read."""
+    name = (path.resolve() if path.is_dir() else path).name
+    return name + (f":{how}" if how else "") + (f"?column={column}" if column else "")
 
 
 def _texts(files: Sequence[Path]) -> list[TextRange]:
@@ -107,13 +115,15 @@ def _of_texts(
     return Source(name, description, identity, lambda: splits)
 
 
-def _of_documents(name: str, path: Path, readers: Mapping[str, list[Reader]], note: str) -> Source:
+def _of_documents(name: str, path: Path, found: SplitReaders, note: str) -> Source:
     """A source of files that hold several documents each."""
+    readers = found.readers
     parts = {split: Documents.of(each) for split, each in readers.items()}
     dealt = "validation" not in parts
     identity = {"files": {split: part.identity for split, part in parts.items()}, "dealt": dealt}
     files = ", ".join(f"{split} {len(each)}" for split, each in readers.items())
-    description = f"{path}, files: {files}{', some documents held out' if dealt else ''}{note}"
+    how = f"{found.note}{', some documents held out' if dealt else ''}"
+    description = f"{path}, files: {files}{how}{note}"
 
     def splits() -> dict[str, Split]:
         given = {split: Split(part, part.size) for split, part in parts.items()}

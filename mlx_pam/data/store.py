@@ -140,7 +140,12 @@ def _tokenise(
                 sizes[split] += size
                 p.advance(size)
             _sync(file)
-    return {"dtype": tokenizer.dtype.name, "tokens": counts, "bytes": sizes, "note": apart.note()}
+    return {
+        "dtype": tokenizer.dtype.name,
+        "tokens": counts,
+        "bytes": sizes,
+        "note": splits["train"].note + apart.note(),
+    }
 
 
 def _batches(joined: Iterable[Piece]) -> Iterator[list[Piece]]:

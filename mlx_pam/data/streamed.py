@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlx_pam.data.documents import Passage, Reader, WholeText, reader
+from mlx_pam.data.documents import Passage, Reader, WholeText, split_readers
 from mlx_pam.data.files import readable
+from mlx_pam.data.source import local_name
 from mlx_pam.data.splits import split_files
 from mlx_pam.data.stream import EndlessText, StreamedWindows, digest, encode_passage
 from mlx_pam.data.text import TextRange
@@ -79,16 +80,16 @@ class Streamed:
         return StreamedWindows(text, seq_len, self.buffer)
 
 
-def local_files(path: Path, how: str | None = None) -> Files:
-    """A file or the files of a folder, `how` as in `documents.reader`."""
+def local_files(path: Path, how: str | None = None, column: str | None = None) -> Files:
+    """A file or the files of a folder, `how` and `column` as in `documents.reader`."""
     files, note = split_files(path)
-    readers = {
-        split: [reader(file, how) for file in of] for split, of in files.items() if split != "test"
-    }
-    known = {split: [_glance(file) for file in files[split]] for split in readers}
-    name = (path.resolve() if path.is_dir() else path).name + (f":{how}" if how else "")
+    files = {split: of for split, of in files.items() if split != "test"}
+    readers, _ = found = split_readers(files, how, column)
+    identity = {"files": {split: [_glance(file) for file in of] for split, of in files.items()}}
+    identity |= {"how": how} | ({"column": column} if column else {})
     count = sum(map(len, readers.values()))
-    return Files(name, f"{path}, files: {count}{note}", readers, {"files": known, "how": how})
+    description = f"{path}, files: {count}{found.note}{note}"
+    return Files(local_name(path, how, column), description, readers, identity)
 
 
 def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Streamed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,26 @@ def test_sample_without_its_package_is_an_error_with_a_remedy(
 def test_unknown_names_say_what_there_is(load: Load, name: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         load(name)
+
+
+@pytest.mark.parametrize("find", [module.find, module.find_files])
+def test_column_of_files_is_chosen_by_name(
+    tmp_path: Path, find: Callable[[str, Path], object]
+) -> None:
+    folder = files(tmp_path / "in", a="whole")
+    (folder / "b.jsonl").write_text('{"body": "one", "text": "no"}\n')
+    found = find(f"{folder}?column=body", tmp_path)
+    assert found.name == "in?column=body"
+    assert "text in column 'body'" in found.description
+    odd = files(tmp_path / "odd?column=x", a="text")
+    assert find(str(odd), tmp_path).name == "odd?column=x"
+    for name, said in (
+        (f"{folder}?split=train", "must be column=NAME, each once"),
+        (f"{folder}/a.txt?column=x", r"column must be left out for .*a\.txt, which has none"),
+        (f"{folder}/c.txt?column=x", "not there"),
+    ):
+        with pytest.raises(DataError, match=said):
+            find(name, tmp_path)
 
 
 def test_folder_without_texts_is_an_error(load: Load, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from mlx_pam.data import files
 from mlx_pam.data.documents import JsonLines, Passage, Separated, WholeText, reader
 from mlx_pam.data.gpt2 import gpt2
-from mlx_pam.data.table import Rows
+from mlx_pam.data.source import local
+from mlx_pam.data.streamed import local_files
 from mlx_pam.errors import DataError
 
 ODD = st.text(st.sampled_from("ab \n\r\té漢🙂\x00\ufeff<|>"), max_size=30)
@@ -140,18 +142,86 @@ def test_line_that_is_no_document_is_told_by_its_offset(
 @pytest.mark.parametrize(
     ("columns", "column", "said"),
     [
-        ({"a": ["x"], "b": ["y"]}, None, "called text, or only one, got a, b"),
-        ({"n": [1]}, None, "or only one, got none"),
-        ({"a": ["x"], "n": [1]}, "n", "column of text 'n', got 'a'"),
+        (
+            {"a": ["x"], "b": ["y"]},
+            None,
+            r"one beside numbers only, got a \(string\), b \(string\)",
+        ),
+        ({"n": [1]}, None, r"one beside numbers only, got n \(int64\)"),
+        ({"a": ["x"], "n": [1]}, "n", "column of text 'n', got one of int64; .*: 'a'"),
+        ({"a": ["x"], "n": [1]}, "b", "column of text 'b', got none; .*: 'a'"),
+        ({"text": [["x"]], "id": ["y"]}, None, "'text', got one of list<.*>; .*: 'id'"),
+        ({"text": [{"x": "y"}], "id": ["y"]}, None, "'text', got one of struct<.*>; .*: 'id'"),
+        ({"text": [b"x"], "id": ["y"]}, None, "'text', got one of binary; .*: 'id'"),
+        ({"text": [None], "id": ["y"]}, None, "'text', got one of null; .*: 'id'"),
+        ({"messages": [["x"]], "source": ["y"]}, None, r"got messages \(list<.*>\), source"),
     ],
 )
-def test_table_without_its_column_is_an_error(
-    tmp_path: Path, columns: dict, column: str | None, said: str
+@pytest.mark.parametrize("take", [local, local_files])
+def test_table_whose_column_is_not_certain_is_an_error(
+    tmp_path: Path, take: Callable[..., object], columns: dict, column: str | None, said: str
 ) -> None:
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    with pytest.raises(DataError, match=said):
-        list(Rows(path, column).read())
+    with pytest.raises(DataError, match=said + ".*: name one, as in DATA\\?column=NAME"):
+        take(path, column)
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "large_string", "string"])
+def test_any_encoding_of_strings_is_text(tmp_path: Path, kind: str) -> None:
+    values = pyarrow.array(["x", None, "y", "x"])
+    values = values.dictionary_encode() if kind == "dictionary" else values.cast(kind)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": values, "id": ["1", "2", "3", "4"]}), path)
+    assert texts(list(reader(path).read())) == ["x", "", "y", "x"]
+    assert local(path).description.endswith(", text in column 'text', some documents held out")
+    assert local_files(path).description.endswith(", text in column 'text'")
+
+
+@pytest.mark.parametrize("take", [local, local_files])
+@pytest.mark.parametrize("other", ["2.parquet", "2.jsonl"])
+def test_files_of_a_corpus_have_one_column(
+    tmp_path: Path, take: Callable[..., object], other: str
+) -> None:
+    table = pyarrow.table({"content": ["x", "y"], "n": [1, 2]})
+    pyarrow.parquet.write_table(table, tmp_path / "1.parquet")
+    if other.endswith("jsonl"):
+        (tmp_path / other).write_text('{"text": "z"}\n')
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"text": ["z"], "id": ["1"]}), tmp_path / other)
+    with pytest.raises(DataError, match=rf"'content'.*(got none|and 'text' in .*{other})"):
+        take(tmp_path)
+    (tmp_path / other).unlink()
+    assert "text in column 'content'" in take(tmp_path).description
+
+
+def test_string_that_is_not_utf8_is_told_by_its_row(tmp_path: Path) -> None:
+    """In whatever row group, and from any place on."""
+    offsets = pyarrow.array([0, 1, 2, 4], "int32").buffers()[1]
+    data = [None, offsets, pyarrow.py_buffer(b"abc\xff")]
+    values = pyarrow.Array.from_buffers(pyarrow.string(), 3, data)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": values}), path, row_group_size=2)
+    said = r"a\.parquet must hold UTF-8 in the column 'text', got byte 0xff in row 2, at offset 1"
+    for place in (0, 2):
+        with pytest.raises(DataError, match=said):
+            list(reader(path).read(place))
+
+
+def test_table_that_cannot_be_decoded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, "a.parquet", table(["x"]))
+    rows = reader(path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise pyarrow.ArrowNotImplementedError("Support for codec 'lzo' not built")
+
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", refuse)
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet: .* codec 'lzo'"):
+        list(rows.read())
+    with pytest.raises(DataError, match=r"a\.parquet\.gz must be a plain Parquet file.*decompress"):
+        reader(path.with_name("a.parquet.gz"))
 
 
 def test_columns_and_fields_are_chosen_by_name(tmp_path: Path) -> None:

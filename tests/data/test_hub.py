@@ -10,7 +10,7 @@ import fake_hub
 import pytest
 from new_process import python
 
-from mlx_pam.data import hub, wikitext
+from mlx_pam.data import catalogue, hub, wikitext
 from mlx_pam.data.corpus import load_corpus
 from mlx_pam.data.gpt2 import gpt2
 
@@ -96,13 +96,54 @@ def rows(**columns: list[str]) -> object:
     return datasets.Dataset.from_dict(columns)
 
 
-def of(found: object) -> dict[str, list[str]]:
+def of(found: object, **chosen: str) -> dict[str, list[str]]:
     """The documents that a data set's splits give."""
-    text = hub.HubText("hf:a/b", "a/b", None, None, "")
+    text = hub.HubText("hf:a/b", "a/b", None, None, "", **chosen)
     return {
-        split: ["".join(document) for document in text._split(part).documents]
-        for split, part in text._choose(found).items()
+        split: ["".join(document) for document in part.documents]
+        for split, part in text._splits(text._choose(found)).items()
     }
+
+
+def test_column_and_splits_are_chosen_by_name() -> None:
+    """As of chats and web pages: no split train, and more than one column of text."""
+    found = {
+        "train_sft": rows(content=["a"], url=["x"]),
+        "test_sft": rows(content=["b"], url=["y"]),
+        "validation": rows(content=["c"], url=["z"]),
+    }
+    chosen = {"column": "content", "train": "train_sft"}
+    assert of(found, **chosen) == {"train": ["a"], "validation": ["c"]}
+    assert of(found, **chosen, validation="test_sft") == {"train": ["a"], "validation": ["b"]}
+    several = rows(content=["a", "b"], url=["x", "y"])
+    assert of({"validation": several}, column="url", train="validation") == {
+        "train": ["x"], "validation": ["y"],
+    }  # fmt: skip
+    for wrong, said in (
+        ({}, r"must have a split train, got train_sft, .*\?split=NAME"),
+        ({"train": "train_gen"}, "must have a split train_gen, got train_sft, test_sft"),
+        ({"train": "train_sft"}, r"called text, .* got content \(string\), url \(string\)"),
+        ({"train": "train_sft", "column": "body"}, "'body', got none; .*: 'content', 'url'"),
+        (chosen | {"validation": "dev"}, "must have a split dev"),
+    ):
+        with pytest.raises(hub.DataError, match=said):
+            of(found, **wrong)
+
+
+def test_name_of_a_data_set_holds_what_is_chosen_of_it(tmp_path: Path) -> None:
+    name = "hf:owner/name@main:config?column=my%20text&split=train_sft&validation=test_sft"
+    text = catalogue._hub_text(name, tmp_path)
+    assert text.name == name.replace("@main", "")
+    assert (text.repository, text.config, text.revision) == ("owner/name", "config", "main")
+    assert (text.column, text.train, text.validation) == ("my text", "train_sft", "test_sft")
+    assert str(tmp_path / "text" / "owner--name--config,") in text.otherwise + ","
+    plain = catalogue._hub_text("hf:owner/name", tmp_path)
+    identities = [each.identify("0") for each in (plain, text)]
+    assert identities[0] == {"repository": "owner/name", "config": None, "commit": "0"}
+    assert identities[1].items() >= {"column": "my text", "split": "train_sft"}.items()
+    for wrong in ("?colum=a", "?column=", "?column", "?column=a&column=b", "?split=a&b"):
+        with pytest.raises(hub.DataError, match="must be column=NAME, split=NAME, validation=NAME"):
+            catalogue._hub_text(f"hf:owner/name{wrong}", tmp_path)
 
 
 def test_rows_are_documents_and_some_are_held_out_if_no_split_is() -> None:
@@ -123,8 +164,8 @@ def test_splits_are_found_by_their_usual_names() -> None:
     ("found", "said"),
     [
         ({"test": {"text": ["a"]}}, "split train, got test"),
-        ({"train": {"a": ["a"], "b": ["b"]}}, "called text, or only one, got a, b"),
-        ({"train": {"number": [1]}}, "or only one, got none"),
+        ({"train": {"a": ["a"], "b": ["b"]}}, r"called text, .* got a \(string\), b \(string\)"),
+        ({"train": {"number": [1]}}, r"beside numbers only, got number \(int64\)"),
     ],
 )
 def test_data_set_that_is_no_text_is_an_error(found: dict, said: str) -> None:

@@ -68,7 +68,7 @@ def test_streams_are_resumed_by_their_places_and_leave_no_text_on_the_disk(tmp_p
     for name, (_, record) in zip(names, (pages, lines), strict=False):
         assert record["name"] == name
         assert record["commits"] == {name: fake_hub.AT}
-    assert "must be .parquet, .jsonl, .json to be streamed, got hf://datasets/" in books
+    assert "must be .parquet, .jsonl, .ndjson, .json to be streamed, got hf://datasets/" in books
     assert books.endswith("train.txt: leave --stream out")
     assert "must name a public data set" in none
     kept = [path.name for path in tmp_path.rglob("*") if path.is_file()]

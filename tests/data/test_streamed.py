@@ -42,8 +42,8 @@ def test_the_first_documents_are_held_out_with_their_copies(tmp_path: Path) -> N
     assert texts_of(corpus.validation.tolist()) == ["a", "b", "a"]
     assert trained_on(corpus) == {text for texts in documents for text in texts} - {"a", "b"}
     assert corpus.description == (
-        f"{tmp_path}, files: 3, read as needed; validation: the first 3 documents held out, and "
-        "copies of them"
+        f"{tmp_path}, files: 3, text in column 'text', read as needed; validation: the first 3 "
+        "documents held out, and copies of them"
     )
     assert corpus.tokens == {"validation": len(corpus.validation)}
 
