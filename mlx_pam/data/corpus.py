@@ -7,7 +7,7 @@ end-of-text token; its marker inside a text is ordinary text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -40,6 +40,10 @@ class Corpus:
     test: np.ndarray | None = None
     commit: str | None = None
     """Of a data set of the hub."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of each local file a digest, to say which of them changed."""
+    reused: Path | None = None
+    """The folder of the tokens, if they were there already."""
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -76,5 +80,7 @@ def load_corpus(
         fingerprint=stored.fingerprint,
         bytes=stored.bytes,
         commit=source.commit,
+        files=source.files,
+        reused=stored.reused,
         **stored.tokens,
     )

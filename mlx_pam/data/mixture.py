@@ -16,6 +16,14 @@ from mlx_pam.data.corpus import Corpus, load_corpus
 from mlx_pam.data.streamed import Streamed, Streaming, open_stream
 from mlx_pam.data.tokenizer import Tokenizer
 
+MOST_FILES = 1000
+"""Files of a corpus that a checkpoint records one by one."""
+
+DIGITS = 16
+"""Of a file's digest in that record."""
+
+MOST_SHOWN = 3
+
 
 @dataclass(frozen=True)
 class Part:
@@ -83,6 +91,7 @@ class Mixture:
         told = [
             f"{part.corpus.description}; tokens: "
             + ", ".join(f"{split} {count:,}" for split, count in part.corpus.tokens.items())
+            + (f", reused from {part.corpus.reused}" if part.corpus.reused else "")
             for part in self.parts
         ]
         if len(told) == 1:
@@ -100,6 +109,7 @@ class Mixture:
         found = {
             "parts": parts if len(parts) > 1 else None,
             "commits": commits,
+            "files": self._files(),
             "streaming": self.streaming and asdict(self.streaming),
         }
         told = {key: value for key, value in found.items() if value}
@@ -115,9 +125,49 @@ class Mixture:
             pairs[f"stream_{name}"] = tuple(each[name] for each in streaming)
         for label, commit in saved.get("commits", {}).items():
             pairs[f"commit of {label}"] = (commit, now.get("commits", {}).get(label, commit))
-        for (name, _, then), part in zip(saved.get("parts", ()), self.parts, strict=False):
-            pairs[f"data fingerprint of {name}"] = (then, part.corpus.fingerprint)
-        return pairs | {"data fingerprint": (saved["fingerprint"], self.fingerprint)}
+        return pairs
+
+    def changed(self, saved: Mapping[str, Any]) -> str | None:
+        """Which text is not what it was, in words; None if all are as they were."""
+        if saved["fingerprint"] == self.fingerprint:
+            return None
+        then = [each[-1] for each in saved.get("parts", ())] or [saved["fingerprint"]]
+        others = [
+            part
+            for part, fingerprint in zip(self.parts, then, strict=False)
+            if part.corpus.fingerprint != fingerprint
+        ]
+        before, now = saved.get("files", {}), self._files()
+        told = [
+            f"{part.label} ({_difference(before.get(part.label, {}), now.get(part.label, {}))})"
+            for part in others
+        ]
+        return "; ".join(told) or self.name
+
+    def _files(self) -> dict[str, dict[str, str]]:
+        """Of each part its files and the beginnings of their digests, unless they are many."""
+        return {
+            part.label: {file: digest[:DIGITS] for file, digest in part.corpus.files.items()}
+            for part in self.parts
+            if 0 < len(part.corpus.files) <= MOST_FILES
+        }
+
+
+def _difference(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """How the files of a corpus differ, in words."""
+    if not then or not now:
+        return "which of its files is not recorded"
+    kinds = {
+        "changed": [file for file in now if then.get(file, now[file]) != now[file]],
+        "new": [file for file in now if file not in then],
+        "missing": [file for file in then if file not in now],
+    }
+    told = [
+        f"{kind}: {', '.join(files[:MOST_SHOWN])}{', ...' if len(files) > MOST_SHOWN else ''}"
+        for kind, files in kinds.items()
+        if files
+    ]
+    return ", ".join(told) or "the same files, which this version of mlx_pam reads in another way"
 
 
 def load_mixture(data: str, tokenizer: Tokenizer, streaming: Streaming | None = None) -> Mixture:

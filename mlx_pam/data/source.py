@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Source:
     """Opens the text: train, validation and perhaps test."""
     commit: str | None = None
     """Of a data set of the hub."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of each local file a digest, to say which of them changed."""
 
 
 def sample() -> Source:
@@ -62,7 +64,7 @@ def sample() -> Source:
     version = importlib.metadata.version(SAMPLE_PACKAGE)
     files = list_files(folder).files
     what = f"addresses of U.S. presidents, {len(files)} documents ({SAMPLE_PACKAGE} {version})"
-    return _of_texts("sample", what, deal(_texts(files)), dealt=True)
+    return _of_texts("sample", what, deal(_texts(files)), dealt=True, path=folder)
 
 
 def local(path: Path, how: str | None = None, column: str | None = None) -> Source:
@@ -86,7 +88,7 @@ def local(path: Path, how: str | None = None, column: str | None = None) -> Sour
         description = f"{path} and {files['validation'][0].name}"
     else:
         description = f"{path}, its tail for validation"
-    return _of_texts(name, description + note, ranges, dealt)
+    return _of_texts(name, description + note, ranges, dealt, path)
 
 
 def local_name(path: Path, how: str | None = None, column: str | None = None) -> str:
@@ -95,12 +97,17 @@ def local_name(path: Path, how: str | None = None, column: str | None = None) ->
     return name + (f":{how}" if how else "") + (f"?column={column}" if column else "")
 
 
+def relative(file: Path, path: Path) -> str:
+    """A file of a corpus by its name in the folder that the corpus is, or by its own."""
+    return str(file.relative_to(path)) if path.is_dir() else file.name
+
+
 def _texts(files: Sequence[Path]) -> list[TextRange]:
     return [TextRange.of(file) for file in files]
 
 
 def _of_texts(
-    name: str, description: str, ranges: Mapping[str, list[TextRange]], dealt: bool
+    name: str, description: str, ranges: Mapping[str, list[TextRange]], dealt: bool, path: Path
 ) -> Source:
     """A source of stretches of files, each one document."""
     splits = {
@@ -112,7 +119,12 @@ def _of_texts(
     identity: dict[str, Any] = {"documents": digests}
     if dealt and held_out & set(digests["train"]):
         identity["copies"] = "left out"
-    return Source(name, description, identity, lambda: splits)
+    parts: dict[str, str] = {}
+    for each in (each for of in ranges.values() for each in of):
+        file = relative(each.path, path)
+        parts[file] = parts.get(file, "") + each.digest  # of a text with a tail, both
+    files = {file: hashlib.sha256(part.encode()).hexdigest() for file, part in parts.items()}
+    return Source(name, description, identity, lambda: splits, files=files)
 
 
 def _of_documents(name: str, path: Path, found: SplitReaders, note: str) -> Source:
@@ -121,9 +133,9 @@ def _of_documents(name: str, path: Path, found: SplitReaders, note: str) -> Sour
     parts = {split: Documents.of(each) for split, each in readers.items()}
     dealt = "validation" not in parts
     identity = {"files": {split: part.identity for split, part in parts.items()}, "dealt": dealt}
-    files = ", ".join(f"{split} {len(each)}" for split, each in readers.items())
+    counts = ", ".join(f"{split} {len(each)}" for split, each in readers.items())
     how = f"{found.note}{', some documents held out' if dealt else ''}"
-    description = f"{path}, files: {files}{how}{note}"
+    description = f"{path}, files: {counts}{how}{note}"
 
     def splits() -> dict[str, Split]:
         given = {split: Split(part, part.size) for split, part in parts.items()}
@@ -136,7 +148,12 @@ def _of_documents(name: str, path: Path, found: SplitReaders, note: str) -> Sour
         train, validation = (Part(whole.documents, count, held) for held in (False, True))
         return given | {"train": Split(train, whole.size, True), "validation": Split(validation)}
 
-    return Source(name, description, identity, splits)
+    files = {
+        relative(each.file, path): digest
+        for part in parts.values()
+        for each, (digest, _) in zip(part.readers, part.identity, strict=True)
+    }
+    return Source(name, description, identity, splits, files=files)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -45,6 +46,8 @@ class Stored:
     bytes: Mapping[str, int]
     note: str
     """What is to be told of the documents, behind their description."""
+    reused: Path | None = None
+    """The folder, if the tokens were there already."""
 
 
 class Piece(NamedTuple):
@@ -70,7 +73,7 @@ def store(source: Source, tokenizer: Tokenizer, cache: Path, progress: bool) -> 
     if stored := _open(folder, digest):
         with contextlib.suppress(OSError):  # of a cache that is another user's
             os.utime(folder / RECORD)  # when it was used last
-        return stored
+        return dataclasses.replace(stored, reused=folder)
     splits = source.splits()
     try:
         with in_one_step(folder, lambda: _open(folder, digest) is not None) as building:

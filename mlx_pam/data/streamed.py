@@ -5,26 +5,33 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mlx_pam.data.documents import Passage, Reader, WholeText, split_readers
-from mlx_pam.data.files import readable
-from mlx_pam.data.source import local_name
+from mlx_pam.data.files import BLOCK, readable
+from mlx_pam.data.progress import Progress
+from mlx_pam.data.source import local_name, relative
 from mlx_pam.data.splits import split_files
 from mlx_pam.data.stream import EndlessText, StreamedWindows, digest, encode_passage
 from mlx_pam.data.text import TextRange
 from mlx_pam.data.tokenizer import Tokenizer
 from mlx_pam.errors import DataError
 
-FORMAT = 1
+FORMAT = 2
 """Part of every fingerprint: to be raised when the same files shall become other windows."""
 
 SAMPLE = 1 << 12
-"""Bytes at the beginning, in the middle and at the end of a file, by which a change is noticed."""
+"""Bytes of a sample of a file."""
+
+SAMPLES = 64
+"""Samples, evenly spaced, by which a change of a large file is noticed."""
+
+WHOLE = 1 << 30
+"""Bytes of a corpus up to which its files are compared whole."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Files:
     """What is known of the text without reading it all, as JSON can hold it."""
     commit: str | None = None
     """Of a data set of the hub."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of each local file a digest, to say which of them changed."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class Streamed:
     """A text that is read as it is needed; beside `mlx_pam.data.corpus.Corpus`."""
 
     remedy: ClassVar[str] = "hold out more documents (stream_validation)"
+    reused: ClassVar[None] = None
+    """It stores no tokens."""
 
     name: str
     description: str
@@ -68,6 +79,8 @@ class Streamed:
     tokenizer: Tokenizer
     buffer: int
     commit: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    """As of `Files`."""
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -85,11 +98,13 @@ def local_files(path: Path, how: str | None = None, column: str | None = None) -
     files, note = split_files(path)
     files = {split: of for split, of in files.items() if split != "test"}
     readers, _ = found = split_readers(files, how, column)
-    identity = {"files": {split: [_glance(file) for file in of] for split, of in files.items()}}
+    glances = _glances([file for of in files.values() for file in of])
+    identity = {"files": {split: [glances[file] for file in of] for split, of in files.items()}}
     identity |= {"how": how} | ({"column": column} if column else {})
     count = sum(map(len, readers.values()))
     description = f"{path}, files: {count}{found.note}{note}"
-    return Files(local_name(path, how, column), description, readers, identity)
+    digests = {relative(file, path): digest for file, (_, digest) in glances.items()}
+    return Files(local_name(path, how, column), description, readers, identity, files=digests)
 
 
 def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Streamed:
@@ -131,6 +146,7 @@ def open_stream(files: Files, tokenizer: Tokenizer, streaming: Streaming) -> Str
         tokenizer=tokenizer,
         buffer=streaming.buffer,
         commit=files.commit,
+        files=files.files,
     )
 
 
@@ -158,11 +174,24 @@ def _size(file: Path) -> int:
         return file.stat().st_size
 
 
-def _glance(file: Path) -> list[Any]:
-    """Size and a digest of a few samples of a file."""
-    seen, size = hashlib.sha256(), _size(file)
+def _glances(files: Sequence[Path]) -> dict[Path, list[Any]]:
+    """Size and digest of each file: of all its bytes, or of samples where all files are large."""
+    sizes = {file: _size(file) for file in files}
+    whole = sum(sizes.values()) <= WHOLE
+    with Progress(f"reading {files[0]}, to notice changes", shown=whole) as progress:
+        return {file: [size, _glance(file, size, whole, progress)] for file, size in sizes.items()}
+
+
+def _glance(file: Path, size: int, whole: bool, progress: Progress) -> str:
+    """A digest of a file, or of `SAMPLES` samples of it, evenly spaced from end to end."""
+    seen = hashlib.sha256()
     with readable(file), file.open("rb") as opened:
-        for place in (0, size // 2, max(0, size - SAMPLE)):
-            opened.seek(place)
-            seen.update(opened.read(SAMPLE))
-    return [size, seen.hexdigest()]
+        if whole or size <= SAMPLES * SAMPLE:
+            while raw := opened.read(BLOCK):
+                seen.update(raw)
+                progress.advance(len(raw))
+        else:
+            for number in range(SAMPLES):
+                opened.seek((size - SAMPLE) * number // (SAMPLES - 1))
+                seen.update(opened.read(SAMPLE))
+    return seen.hexdigest()

@@ -97,6 +97,13 @@ def load_start(path: Path, plan: Plan) -> Checkpoint:
                 f"{name} must be {then!r} to resume {path}, got {now!r}: set it back, or begin a "
                 "new run with another --out"
             )
+    with _reading(path):
+        changed = plan.corpus.changed(saved["data"])
+    if changed:
+        raise ConfigError(
+            f"the text of the data changed since {path} was saved: {changed}: restore it to "
+            "resume, or start a new run with another --out"
+        )
     if saved["step"] > plan.steps:
         raise ConfigError(
             f"steps must be at least {saved['step']}, where {path} stands, got {plan.steps}"

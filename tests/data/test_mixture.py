@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlx_pam.cache import cache_folder
 from mlx_pam.data.batches import Batches, StoredWindows
 from mlx_pam.data.gpt2 import gpt2
 from mlx_pam.data.interleave import Interleave
@@ -123,7 +125,9 @@ def test_mixture_of_one_is_the_corpus(two: str) -> None:
     alone = load(path)
     assert alone.name == alone.parts[0].corpus.name == "left"
     assert alone.fingerprint == alone.parts[0].corpus.fingerprint
-    assert alone.record() == {"name": "left", "fingerprint": alone.fingerprint}
+    record = alone.record()
+    assert list(record.pop("files")["left"]) == [f"{number:02}.txt" for number in range(20)]
+    assert record == {"name": "left", "fingerprint": alone.fingerprint}
     batches = alone.batches(8, 2, seed=1)
     windows = StoredWindows(alone.parts[0].corpus.train, 8, seed=1)
     np.testing.assert_array_equal(batches.next(), windows.take(0, 2))
@@ -157,12 +161,30 @@ def test_fingerprint_follows_texts_and_weights_in_lowest_terms(two: str, tmp_pat
     other = load(two.replace("*3", "*2"))
     assert other.fingerprint != mixture.fingerprint
     assert other.agreement(mixture.record())["data"] == ("1 left + 3 right", "1 left + 2 right")
-    (tmp_path / "right" / "00.txt").write_text("changed")
+
+
+def test_files_whose_text_changed_are_named(two: str, tmp_path: Path) -> None:
+    saved = json.loads(json.dumps(load(two).record()))
+    assert load(two).changed(saved) is None
+    right = tmp_path / "right"
+    (right / "00.txt").write_text("changed")
+    (right / "01.txt").rename(right / "20.txt")
+    told = "changed: 00.txt, new: 20.txt, missing: 01.txt"
     changed = load(two)
-    differ = {
-        name for name, (then, now) in changed.agreement(mixture.record()).items() if then != now
-    }
-    assert differ == {"data fingerprint of right", "data fingerprint"}
+    assert changed.changed(saved) == f"right ({told})"
+    assert all(then == now for then, now in changed.agreement(saved).values())
+    del saved["files"]
+    assert changed.changed(saved) == "right (which of its files is not recorded)"
+
+
+def test_tokens_that_are_reused_are_told(two: str) -> None:
+    path = two.partition("*")[0]
+    first, second = load(path), load(path)
+    batches = first.batches(8, 4, seed=1)
+    assert ", reused from" not in first.describe(batches, 1)[0]
+    (line,) = second.describe(batches, 1)
+    (folder,) = (cache_folder() / "tokens").iterdir()
+    assert line == f"{first.describe(batches, 1)[0]}, reused from {folder}"
 
 
 def test_parts_of_one_name_are_told_apart(two: str, tmp_path: Path) -> None:

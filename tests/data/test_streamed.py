@@ -90,19 +90,38 @@ def test_fingerprint_follows_files_and_settings(
     assert opened(tmp_path).fingerprint == found[-1]
 
 
-def test_a_glance_sees_a_change_at_the_ends_and_in_the_middle(
+def test_any_change_is_noticed_and_named(tmp_path: Path) -> None:
+    """A word of equal length, anywhere in a file that is not large."""
+    path = tmp_path / "a.jsonl"
+    (tmp_path / "b.jsonl").write_text('{"text": "other"}\n' * 9)
+    lines = [json.dumps({"text": f"word {number:04}"}) for number in range(800)]
+    path.write_text("\n".join(lines))
+    saved = load_mixture(str(tmp_path), GPT2, Streaming(5, 3)).record()
+    lines[230] = lines[230].replace("word", "term")
+    path.write_text("\n".join(lines))
+    told = load_mixture(str(tmp_path), GPT2, Streaming(5, 3)).changed(saved)
+    assert told == f"{tmp_path.name} (changed: a.jsonl)"
+
+
+def test_samples_of_a_large_corpus_reach_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(streamed, "WHOLE", 999)
     monkeypatch.setattr(streamed, "SAMPLE", 10)
+    monkeypatch.setattr(streamed, "SAMPLES", 3)
     path = tmp_path / "a.jsonl"
-    seen = set()
-    for place in (None, 0, 505, 999):
-        raw = bytearray(b"x" * 1000)
-        if place is not None:
-            raw[place] = 0
+
+    def digest(change: int | None, size: int = 1000) -> str:
+        raw = bytearray(b"x" * size)
+        if change is not None:
+            raw[change] = 0
         path.write_bytes(raw)
-        seen.add(tuple(streamed._glance(path)))
-    assert len(seen) == 4
+        return streamed._glances([path])[path][1]
+
+    assert len({digest(place) for place in (None, 0, 9, 495, 504, 990, 999)}) == 7
+    assert digest(300) == digest(None), "between samples"
+    monkeypatch.setattr(streamed, "WHOLE", 1000)
+    assert digest(300) != digest(None)
 
 
 @pytest.fixture

@@ -100,7 +100,8 @@ def test_stream_that_is_killed_goes_on_as_if_it_never_was(backend, corpus, pages
         run(corpus, tmp_path / "whole", **settings | {"stream": False}, resume=True)
     with (pages / "1.jsonl").open("a") as file:
         file.write('\n{"text": "one more"}')
-    with pytest.raises(ConfigError, match=r"data fingerprint must be .* to resume"):
+    said = r"the text of the data changed since .* was saved: pages \(changed: 1\.jsonl\): restore"
+    with pytest.raises(ConfigError, match=said):
         run(corpus, tmp_path / "whole", resume=True, **settings)
 
 
