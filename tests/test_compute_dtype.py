@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -52,3 +53,21 @@ def test_every_gradient_in_bfloat16_is_near_that_of_float32(
 ) -> None:
     off = {name: error for name, error in errors(backend, config).items() if error > limit}
     assert not off
+
+
+@pytest.mark.parametrize("family", [PAMConfig, SAMConfig, TransformerConfig])
+def test_a_model_of_bfloat16_weights_reads_a_text(backend: Backend, family: type) -> None:
+    """Cast as each library casts, by `set_dtype` or `to`, it has nearly the same logits."""
+    model = backend.build(family(**ARCHITECTURE), seed=1)
+    if backend.name == "mlx":
+        ids = mx.array(TOKENS[:1, :9])
+        exact = np.array(model(ids))
+        model.set_dtype(mx.bfloat16)
+        found = np.array(model(ids).astype(mx.float32))
+    else:
+        torch = pytest.importorskip("torch")
+        ids = torch.from_numpy(TOKENS[:1, :9]).long()
+        with torch.no_grad():
+            outputs = model(ids), model.to(torch.bfloat16)(ids)
+        exact, found = ((y if torch.is_tensor(y) else y[0]).float().numpy() for y in outputs)
+    assert np.linalg.norm(found - exact) < 0.03 * np.linalg.norm(exact)

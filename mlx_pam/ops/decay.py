@@ -5,6 +5,8 @@ from __future__ import annotations
 import mlx.core as mx
 import mlx.nn as nn
 
+NEAR_ONE = -0.25  # log gamma from which gamma is stepped by its difference from 1
+
 
 def log_decay(decay_logit: mx.array, gate_logit: mx.array) -> mx.array:
     """log gamma, gamma = e^{-dt} (1 - p) + p, dt = softplus(decay_logit), p = sigmoid(gate_logit).
@@ -35,3 +37,14 @@ def _far(dt: mx.array, gate: mx.array) -> mx.array:
 def write_strength(gate_logit: mx.array) -> mx.array:
     """1 - p, which scales the value that is written: `[B, T, H]` -> the same, float32."""
     return mx.sigmoid(-gate_logit.astype(mx.float32))
+
+
+def step_factors(log_decay: mx.array) -> tuple[mx.array, mx.array]:
+    """a and b, float32, of gamma S = a S + b S: (1, gamma - 1) near 1, (0, gamma) elsewhere.
+
+    gamma rounded to float32 is off by up to 2^-25, the same way at every step; its difference from
+    1 is not. log_decay: float32, any shape, <= 0; a and b are like it.
+    """
+    near = log_decay > NEAR_ONE
+    change = mx.where(near, mx.expm1(log_decay), mx.exp(log_decay))
+    return near.astype(mx.float32), change

@@ -26,6 +26,7 @@ import mlx.core as mx
 from mlx_pam.errors import ConfigError
 from mlx_pam.ops import complex as cx
 from mlx_pam.ops import metal
+from mlx_pam.ops.decay import step_factors
 
 Form = Callable[[mx.array, mx.array, mx.array, mx.array, mx.array], tuple[mx.array, mx.array]]
 
@@ -51,14 +52,15 @@ def retrieve(
     Eq. 7 with a carried state; heads and rows of the batch do not meet.
 
     q, k, v: `[B, T, H, 2, d]` (complex) or `[B, T, H, d]` (real), T >= 1; the query comes scaled.
-    log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
+    log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly. A value above 0 makes the
+    state grow without bound; it is not looked for, since that would wait for the device.
     state: S_0, zeros if None.
     form: "recurrent", "parallel", "chunkwise", "fused", or "auto": the form that the environment
     names in MLX_PAM_FORM, else the best for device and shapes.
     Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form, one that cannot
-    run here, or shapes that do not fit.
+    run here, shapes that do not fit, or arrays that are not floating point.
     """
-    _check_shapes(q, k, v, log_decay, state)
+    _check_inputs(q, k, v, log_decay, state)
     form = wanted_form(form)
     if form == "auto":
         form = _best_form(q, k, v)
@@ -91,7 +93,12 @@ def _best_form(q, k, v) -> str:
     return "recurrent" if q.shape[1] == 1 else "chunkwise"
 
 
-def _check_shapes(q, k, v, log_decay, state) -> None:
+def _check_inputs(q, k, v, log_decay, state) -> None:
+    named = {"q": q, "k": k, "v": v, "log_decay": log_decay, "state": state}
+    for name, x in named.items():
+        if x is not None and not mx.issubdtype(x.dtype, mx.floating):
+            dtype = str(x.dtype).removeprefix("mlx.core.")
+            raise ConfigError(f"{name} must be floating point, got {dtype}")
     if q.ndim not in (4, 5) or (q.ndim == 5 and q.shape[3] != 2):
         raise ConfigError(f"q must be [B, T, H, 2, d] or [B, T, H, d], got {q.shape}")
     if not q.shape == k.shape == v.shape:
@@ -99,20 +106,20 @@ def _check_shapes(q, k, v, log_decay, state) -> None:
     if log_decay.shape != q.shape[:3]:
         raise ConfigError(f"log_decay must be [B, T, H] = {q.shape[:3]}, got {log_decay.shape}")
     batch, time, heads, *planes, d = q.shape
-    if time < 1:
-        raise ConfigError(f"T must be at least 1, got {time}")
+    if min(batch, time, heads, d) < 1:
+        raise ConfigError(f"B, T, H and d must be at least 1, got {batch}, {time}, {heads} and {d}")
     if state is not None and state.shape != (batch, heads, *planes, d, d):
         raise ConfigError(f"state must be {(batch, heads, *planes, d, d)}, got {state.shape}")
 
 
 def recurrent(q, k, v, log_decay, state):
     """Token by token as eq. 6 stands: O(H d^2) a token, constant memory."""
-    gamma = mx.exp(log_decay)  # [B, T, H]
+    factors = step_factors(log_decay)  # [B, T, H] each
     outputs = []
     for t in range(q.shape[1]):
-        gamma_t = mx.expand_dims(gamma[:, t], tuple(range(2, state.ndim)))
+        a, b = (mx.expand_dims(x[:, t], tuple(range(2, state.ndim))) for x in factors)
         write = _outer(v[:, t].astype(mx.float32), k[:, t].astype(mx.float32))
-        state = gamma_t * state + write
+        state = a * state + (b * state + write)
         outputs.append(_read(state, q[:, t].astype(mx.float32)))  # [B, H, (2,) d]
     return mx.stack(outputs, axis=1).astype(q.dtype), state
 
@@ -161,10 +168,12 @@ def _span(q, k, v, log_decay, state, size):
     until_end = _sums_after(steps)  # log decay of steps t+1..C of the chunk
     chunk_steps = since_start[..., -1]  # [BH, n]
 
-    writes = _accumulate(v, _scaled(k, until_end))  # [BH, n, (2,) d, d]: a chunk's own S
+    values, keys = v.astype(mx.float32), _scaled(k.astype(mx.float32), until_end)
+    writes = _accumulate(values, keys)  # [BH, n, (2,) d, d]: a chunk's own S, float32 as the state
     first = state.reshape(batch * heads, 1, -1)  # [BH, 1, (2) d d]
-    after = decay_matrix(chunk_steps) @ writes.reshape(batch * heads, n, -1).astype(mx.float32)
-    after = after + mx.exp(mx.cumsum(chunk_steps, axis=-1))[..., None] * first  # [BH, n, (2) d d]
+    a, b = (x[..., None] for x in step_factors(mx.cumsum(chunk_steps, axis=-1)))  # [BH, n, 1]
+    after = decay_matrix(chunk_steps) @ writes.reshape(batch * heads, n, -1)
+    after = a * first + (b * first + after)  # [BH, n, (2) d d]
     before = mx.concatenate([first, after[:, :-1]], axis=1).reshape(writes.shape)
 
     y = _inside(q, k, v, decay_matrix(steps))

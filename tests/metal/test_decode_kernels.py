@@ -229,6 +229,19 @@ def test_a_decay_is_exact_to_the_last_bit_or_two_at_both_ends(protect):
     assert np.abs(ulps).max() < 1.1
 
 
+def test_a_slow_decay_has_no_bias():
+    """Over many entries the step errs as often up as down, with gamma between two float32."""
+    loss, heads, d = 151.5 * 2.0**-24, 8, 32
+    decay_logit = np.full((1, heads), np.log(loss / (1 - loss)), np.float32)
+    state = np.random.default_rng(7).normal(size=(1, heads, d, d)).astype(np.float32)
+    _, after = decode.memory(
+        mx.zeros((1, 3 * heads * d)), mx.array(decay_logit), mx.full((1, heads), -60.0),
+        mx.zeros((1, 1, 2, d // 2)), mx.array([[5]], mx.int32), None, mx.array(state),
+    )  # fmt: skip
+    ratio = np.array(after).astype(np.float64) / state
+    assert ratio.mean() == pytest.approx(1 - loss, abs=3e-9)
+
+
 @fields
 @pytest.mark.parametrize("texts", [1, 8])
 def test_logits_are_the_real_inner_products_of_the_normed_vector(family, texts):

@@ -9,7 +9,11 @@ import numpy as np
 import oracle
 import pytest
 from drawing import CONSTANT_DECAYS, answer, draw
-from identities import assert_a_decay_just_below_one_carries, assert_a_zero_decay_forgets
+from identities import (
+    assert_a_decay_just_below_one_carries,
+    assert_a_slow_decay_has_no_bias,
+    assert_a_zero_decay_forgets,
+)
 from metal.fused_form import (
     FLOAT32,
     TOLERANCES,
@@ -127,6 +131,12 @@ def test_a_zero_decay_forgets_to_the_last_bit(is_complex):
 @fields
 def test_a_decay_just_below_one_carries_a_write_over_2048_steps(is_complex):
     assert_a_decay_just_below_one_carries(is_complex, values, FLOAT32)
+
+
+@fields
+def test_a_slow_decay_has_no_bias(is_complex):
+    assert_a_slow_decay_has_no_bias(is_complex, values)
+    assert_a_slow_decay_has_no_bias(is_complex, partial(values, function=in_chunks))
 
 
 @fields

@@ -12,7 +12,11 @@ import numpy as np
 import oracle
 import pytest
 from drawing import CONSTANT_DECAYS, answer, draw
-from identities import assert_a_decay_just_below_one_carries, assert_a_zero_decay_forgets
+from identities import (
+    assert_a_decay_just_below_one_carries,
+    assert_a_slow_decay_has_no_bias,
+    assert_a_zero_decay_forgets,
+)
 
 from mlx_pam.errors import BackendError
 
@@ -119,6 +123,12 @@ def test_a_zero_decay_forgets_to_the_last_bit(run, is_complex):
 def test_a_decay_just_below_one_carries_a_write_over_2048_steps(run, is_complex):
     values = partial(run, kernel_process.values)
     assert_a_decay_just_below_one_carries(is_complex, values, TOLERANCE)
+
+
+@fields
+def test_a_slow_decay_has_no_bias(run, is_complex):
+    for values in (kernel_process.values, kernel_checks.steps_in_place):
+        assert_a_slow_decay_has_no_bias(is_complex, partial(run, values))
 
 
 @fields

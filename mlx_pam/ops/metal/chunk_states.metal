@@ -55,9 +55,14 @@ for (int walked = 0; walked < n; ++walked) {
   // gamma_1 ... gamma_C
   float whole = 0.0f;
   for (int i = 0; i < C / 8; ++i) whole += decays[i].whole;
-  const float gamma = exp_to_the_bit(whole);
+  const float2 gamma = step_factors(whole);
   UNROLL for (int a = 0; a < TILES; ++a) {
-    UNROLL for (int b = 0; b < TILES; ++b) sum[a][b] = scaled(sum[a][b], gamma);
+    UNROLL for (int b = 0; b < TILES; ++b) {
+      UNROLL for (int j = 0; j < 2; ++j) {
+        sum[a][b].re[j] = stepped(sum[a][b].re[j], gamma, 0.0f);
+        sum[a][b].im[j] = stepped(sum[a][b].im[j], gamma, 0.0f);
+      }
+    }
   }
 
   // 8 tokens at a time, from the border that they decay to: `beyond` is what lies in between

@@ -35,8 +35,10 @@ if (CHANNEL_GATES) {
   kept = logistic(gate_logit[head]);
 }
 const float loss = opened * logistic(decay_logit[head]);
-float gamma = loss < 0.5f ? 1.0f - loss : opened * logistic(-decay_logit[head]) + kept;
-if (ids[text] == reset_token) gamma = 0.0f;
+// gamma S = rest S + change S: near 1 by the loss, which a rounded gamma would lose
+float rest = 1.0f, change = -loss;
+if (loss >= 0.5f) rest = 0.0f, change = opened * logistic(-decay_logit[head]) + kept;
+if (ids[text] == reset_token) rest = change = 0.0f;
 
 const device float* q = qkv + text * (PLANES * PLANE) + head % H * D;
 const device float* k = q + H * D;
@@ -59,11 +61,13 @@ UNROLL for (int r = 0; r < ROWS; ++r) {
   const int entry = head * (PLANES * D * D) + (row + r) * D + column;
   float y_re = 0.0f, y_im = 0.0f;
   UNROLL for (int c = 0; c < COLUMNS; ++c) {
-    const float re = gamma * state[entry + c] + (v_re * k_re[c] + v_im * k_im[c]);
+    const float s_re = state[entry + c];
+    const float re = rest * s_re + (change * s_re + (v_re * k_re[c] + v_im * k_im[c]));
     new_state[entry + c] = re;
     y_re += re * q_re[c];
     if (PLANES == 2) {
-      const float im = gamma * state[entry + D * D + c] + (v_im * k_re[c] - v_re * k_im[c]);
+      const float s_im = state[entry + D * D + c];
+      const float im = rest * s_im + (change * s_im + (v_im * k_re[c] - v_re * k_im[c]));
       new_state[entry + D * D + c] = im;
       y_re -= im * q_im[c];
       y_im += re * q_im[c] + im * q_re[c];

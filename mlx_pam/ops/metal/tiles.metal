@@ -124,11 +124,18 @@ METAL_FUNC float2 sums_of_columns(float2 x) {
   return x + simd_shuffle_xor(x, 16);
 }
 
-// exp(x), x <= 0, for what a state meets again and again, in every chunk or at every token. exp may
-// be off by some last bits, the same way each time, and decays near 1 would pile that up.
-METAL_FUNC float exp_to_the_bit(float x) {
-  const float series = 1.0f + x * (1.0f + x * (1.0f / 2 + x * (1.0f / 6 + x * (1.0f / 24))));
-  return x > -0.05f ? series : metal::exp(x);  // the series is exact to 3e-9 of it there
+// a and b of exp(x) S = a S + b S, x <= 0, for what a state meets again and again, in every chunk or
+// at every token: (1, exp(x) - 1) near 1, where a rounded exp would be off the same way each time and
+// decays pile that up, and (0, exp(x)) elsewhere, which forgets exactly at x = -inf.
+METAL_FUNC float2 step_factors(float x) {
+  const float tail = 1.0f / 24 + x * (1.0f / 120 + x * (1.0f / 720 + x * (1.0f / 5040)));
+  const float series = x * (1.0f + x * (1.0f / 2 + x * (1.0f / 6 + x * tail)));
+  return x > -0.25f ? float2(1.0f, series) : float2(0.0f, metal::exp(x));  // the series: to 2e-9
+}
+
+// gamma S + w, number by number, with the factors of gamma.
+METAL_FUNC float stepped(float s, float2 factors, float w) {
+  return factors.x * s + (factors.y * s + w);
 }
 
 // Log decays of 8 tokens that follow one another. All longer sums are put together from these: each

@@ -30,7 +30,7 @@ UNROLL for (int r = 0; r < ROWS; ++r) {
 for (int t = 0; t < T; ++t) {
   const long place = (head / H * T + t) * H + head % H;  // of this token and head
   const long number = place * (PLANES * D);
-  const float gamma = exp_to_the_bit(log_decay[place]);
+  const float2 gamma = step_factors(log_decay[place]);
   float k_re[SHARE], k_im[SHARE], q_re[SHARE], q_im[SHARE];
   UNROLL for (int c = 0; c < SHARE; ++c) {
     k_re[c] = static_cast<float>(k[number + column + c]);
@@ -46,15 +46,15 @@ for (int t = 0; t < T; ++t) {
     if (PLANES == 2) {
       const float v_im = static_cast<float>(v[number + D + row + r]);
       UNROLL for (int c = 0; c < SHARE; ++c) {
-        re[r][c] = gamma * re[r][c] + (v_re * k_re[c] + v_im * k_im[c]);
-        im[r][c] = gamma * im[r][c] + (v_im * k_re[c] - v_re * k_im[c]);
+        re[r][c] = stepped(re[r][c], gamma, v_re * k_re[c] + v_im * k_im[c]);
+        im[r][c] = stepped(im[r][c], gamma, v_im * k_re[c] - v_re * k_im[c]);
         y_re += re[r][c] * q_re[c] - im[r][c] * q_im[c];
         y_im += re[r][c] * q_im[c] + im[r][c] * q_re[c];
       }
       sums[SUMS - ROWS + r] = y_im;
     } else {
       UNROLL for (int c = 0; c < SHARE; ++c) {
-        re[r][c] = gamma * re[r][c] + v_re * k_re[c];
+        re[r][c] = stepped(re[r][c], gamma, v_re * k_re[c]);
         y_re += re[r][c] * q_re[c];
       }
     }

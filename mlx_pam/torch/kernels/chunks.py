@@ -15,11 +15,11 @@ from mlx_pam.torch.kernels.tiles import (
     add_product,
     decay_matrix,
     decay_steps,
-    exp_to_the_bit,
     load,
     read_state,
     scores,
     since_start,
+    step_factors,
     store,
     until_end,
 )
@@ -77,9 +77,11 @@ def chunk_states(
         a_re, a_im = load(a, (t[None, :] < count) & (value[:, None] < D), D, PLANES)  # [BLOCK, C]
         b_re, b_im = load(b, (t[:, None] < count) & (key[None, :] < D), D, PLANES)  # [C, BLOCK]
 
-        whole = exp_to_the_bit(tl.sum(steps, 0))  # gamma_1 ... gamma_C
+        rest, change = step_factors(tl.sum(steps, 0))  # of gamma_1 ... gamma_C
+        re = rest * re + change * re
+        im = rest * im + change * im
         re, im = add_product(
-            re * whole, im * whole, a_re * weight, a_im * weight, b_re, b_im,
+            re, im, a_re * weight, a_im * weight, b_re, b_im,
             "right", PLANES, OPERAND, PRECISION,
         )  # fmt: skip
     store(last + head * size + entry, inside, D * D, re, im, PLANES)

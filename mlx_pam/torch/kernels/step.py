@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mlx_pam.torch.kernels.tiles import exp_to_the_bit, load, store
+from mlx_pam.torch.kernels.tiles import load, step_factors, store
 
 
 @triton.jit
@@ -34,14 +34,14 @@ def token_step(
     k_re, k_im = load(k + token + key[None, :], columns, D, PLANES)  # [1, d]
     q_re, q_im = load(q + token + key[None, :], columns, D, PLANES)  # [1, d]
     v_re, v_im = v_re.to(tl.float32), v_im.to(tl.float32)
-    gamma = exp_to_the_bit(tl.load(log_decay + head))
+    rest, change = step_factors(tl.load(log_decay + head))
 
-    re = gamma * re + v_re * k_re
+    re = rest * re + (change * re + v_re * k_re)
     y_re = re * q_re
     y_im = y_re
     if PLANES == 2:
         re += v_im * k_im
-        im = gamma * im + v_im * k_re - v_re * k_im
+        im = rest * im + (change * im + v_im * k_re - v_re * k_im)
         y_re = re * q_re - im * q_im
         y_im = re * q_im + im * q_re
     store(new_state + entry, rows & columns, D * D, re, im, PLANES)

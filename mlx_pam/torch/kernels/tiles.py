@@ -76,13 +76,16 @@ def decay_steps(log_decay, count, H, C: tl.constexpr):
 
 
 @triton.jit
-def exp_to_the_bit(x):
-    """exp(x), x <= 0, for what a state meets again and again, in every chunk or at every token.
+def step_factors(x):
+    """a and b of exp(x) S = a S + b S, x <= 0, for what a state meets at every chunk or token.
 
-    The GPU's own may be off by 2^-22 of it, the same way each time: decays near 1 would pile it up.
+    (1, exp(x) - 1) near 1, where a rounded exp would be off the same way each time and decays pile
+    that up, and (0, exp(x)) elsewhere, which forgets exactly at x = -inf.
     """
-    series = 1.0 + x * (1.0 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24))))  # to 3e-9 of it
-    return tl.where(x > -0.05, series, tl.exp(x))
+    near = x > -0.25
+    tail = 1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040)))
+    series = x * (1.0 + x * (1 / 2 + x * (1 / 6 + x * tail)))  # exp(x) - 1, to 2e-9 of it
+    return tl.where(near, 1.0, 0.0), tl.where(near, series, tl.exp(x))
 
 
 @triton.jit

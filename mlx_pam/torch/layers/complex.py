@@ -79,8 +79,9 @@ class ComplexEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.zeros(vocabulary, 2, d))
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight.flatten(1)).unflatten(-1, (2, -1))  # [B, T, 2, D]
+        rows = F.embedding(ids, self.weight.flatten(1))
+        return rows.float().unflatten(-1, (2, -1))  # [B, T, 2, D]
 
     def head(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """x `[..., 2D]`, table `[V, 2D]`: x table^T = z_re E_re^T + z_im E_im^T, the logits."""
-        return z.flatten(-2), self.weight.flatten(1)
+        return z.flatten(-2).to(self.weight.dtype), self.weight.flatten(1)

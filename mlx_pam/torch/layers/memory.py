@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlx_pam.config import MemoryConfig
@@ -17,6 +16,7 @@ from mlx_pam.torch.layers.convolution import Convolution
 from mlx_pam.torch.layers.field import Field
 from mlx_pam.torch.ops import complex as cx
 from mlx_pam.torch.ops.decay import log_decay, softplus, write_strength
+from mlx_pam.torch.ops.product import real_linear
 from mlx_pam.torch.ops.retrieval import retrieve
 
 
@@ -29,7 +29,7 @@ class Gate(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, features: Tensor) -> Tensor:
-        return F.linear(features, self.weight).float() + self.bias
+        return real_linear(features, self.weight).float() + self.bias
 
 
 class Memory(nn.Module):

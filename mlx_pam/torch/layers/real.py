@@ -25,7 +25,7 @@ class RealLinear(nn.Module):
 
 
 class RealNorm(nn.Module):
-    """RMS norm, s x / RMS(x)."""
+    """RMS norm, s x / RMS(x), in float32."""
 
     def __init__(self, d: int, eps: float):
         super().__init__()
@@ -33,7 +33,7 @@ class RealNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), self.scale.shape, self.scale, self.eps)
+        return F.rms_norm(x.float(), self.scale.shape, self.scale.float(), self.eps)
 
 
 class BiasedReLU(nn.Module):
@@ -86,8 +86,8 @@ class RealEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.zeros(vocabulary, d))
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight)  # [B, T, D]
+        return F.embedding(ids, self.weight).float()  # [B, T, D]
 
     def head(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x `[..., D]`, table `[V, D]`: logits = x table^T."""
-        return x, self.weight
+        return x.to(self.weight.dtype), self.weight

@@ -7,10 +7,9 @@ real part, plane 1 the imaginary part. The weight of a complex map is `[2, m, n]
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from mlx_pam.torch.ops.product import FEW_ROWS, product
+from mlx_pam.torch.ops.product import FEW_ROWS, product, real_linear
 
 # |z|^2 up to here counts as 0: below it the slope of 1/|z| leaves float32's range.
 TINY_SQUARE = 1e-24
@@ -58,7 +57,7 @@ def rms_norm(z: Tensor, scale: Tensor, eps: float) -> Tensor:
     z = z.float()
     re, im = planes(z)
     inverse = torch.rsqrt((re * re + im * im).mean(dim=-1, keepdim=True) + eps)  # [..., 1]
-    return z * (inverse * scale)[..., None, :]
+    return z * (inverse * scale.float())[..., None, :]
 
 
 def block_weight(weight: Tensor, groups_out: int = 1, groups_in: int = 1) -> Tensor:
@@ -89,7 +88,7 @@ def linear(x: Tensor, weight: Tensor, groups_out: int = 1, groups_in: int = 1) -
             x = x.view(*lead, groups_in, 2, n // groups_in)
             return three_products(x, weight, groups_out).reshape(shape_out)
         flat = x.reshape(*lead, 2 * n)
-        return F.linear(flat, block_weight(weight, groups_out, groups_in)).view(shape_out)
+        return real_linear(flat, block_weight(weight, groups_out, groups_in)).view(shape_out)
     # few rows read the stored planes and build no block: each weight once, for both planes of x
     x = x.view(*lead, groups_in, 2, n // groups_in).transpose(-3, -2).reshape(*lead, 2, n)
     by_re = product(x, weight[0])  # [..., 2, m]: W_re on both planes
@@ -115,7 +114,7 @@ def three_products(x: Tensor, weight: Tensor, groups_out: int = 1) -> Tensor:
     """
     x_re, x_im = (plane.flatten(-2) for plane in planes(x))  # [..., n]
     w_re, w_im = weight.unbind(0)
-    a, b = F.linear(x_re, w_re), F.linear(x_im, w_im)
-    c = F.linear(x_re + x_im, w_re + w_im)
+    a, b = real_linear(x_re, w_re), real_linear(x_im, w_im)
+    c = real_linear(x_re + x_im, w_re + w_im)
     y = torch.stack([a - b, c - a - b], dim=-2)  # [..., 2, m]
     return y.unflatten(-1, (groups_out, -1)).transpose(-3, -2)

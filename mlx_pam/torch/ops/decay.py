@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+NEAR_ONE = -0.25  # log gamma from which gamma is stepped by its difference from 1
+
 
 def log_decay(decay_logit: Tensor, gate_logit: Tensor) -> Tensor:
     """log gamma, gamma = e^{-dt} (1 - p) + p, dt = softplus(decay_logit), p = sigmoid(gate_logit).
@@ -42,3 +44,14 @@ def _far(dt: Tensor, gate: Tensor) -> Tensor:
 def write_strength(gate_logit: Tensor) -> Tensor:
     """1 - p, which scales the value that is written: `[B, T, H]` -> the same, float32."""
     return torch.sigmoid(-gate_logit.float())
+
+
+def step_factors(log_decay: Tensor) -> tuple[Tensor, Tensor]:
+    """a and b, float32, of gamma S = a S + b S: (1, gamma - 1) near 1, (0, gamma) elsewhere.
+
+    gamma rounded to float32 is off by up to 2^-25, the same way at every step; its difference from
+    1 is not. log_decay: float32, any shape, <= 0; a and b are like it.
+    """
+    near = log_decay > NEAR_ONE
+    change = torch.where(near, torch.expm1(log_decay), torch.exp(log_decay))
+    return near.float(), change

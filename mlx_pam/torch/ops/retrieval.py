@@ -28,6 +28,7 @@ from torch import Tensor
 from mlx_pam.errors import BackendError, ConfigError
 from mlx_pam.torch import kernels
 from mlx_pam.torch.ops import complex as cx
+from mlx_pam.torch.ops.decay import step_factors
 
 Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -53,14 +54,15 @@ def retrieve(
     Eq. 7 with a carried state; heads and rows of the batch do not meet.
 
     q, k, v: `[B, T, H, 2, d]` (complex) or `[B, T, H, d]` (real), T >= 1; the query comes scaled.
-    log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly.
+    log_decay: `[B, T, H]`, log gamma in [-inf, 0]; -inf forgets exactly. A value above 0 makes the
+    state grow without bound; it is not looked for, since that would wait for the device.
     state: S_0, zeros if None.
     form: a name in `FORMS`, or "auto": the form that the environment names in MLX_PAM_FORM, else
     the best for device and shapes.
-    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form or shapes that do
-    not fit, `BackendError` on a form that cannot run here.
+    Returns y, like q, and S_T in float32. Raises `ConfigError` on an unknown form, shapes that do
+    not fit or tensors that are not floating point, `BackendError` on a form that cannot run here.
     """
-    _check_shapes(q, k, v, log_decay, state)
+    _check_inputs(q, k, v, log_decay, state)
     if form == "auto":
         form = os.environ.get("MLX_PAM_FORM") or "auto"
     if form == "auto":
@@ -88,7 +90,12 @@ def _best_form(q) -> str:
     return "recurrent" if q.shape[1] == 1 else "chunkwise"
 
 
-def _check_shapes(q, k, v, log_decay, state) -> None:
+def _check_inputs(q, k, v, log_decay, state) -> None:
+    named = {"q": q, "k": k, "v": v, "log_decay": log_decay, "state": state}
+    for name, x in named.items():
+        if x is not None and not x.is_floating_point():
+            dtype = str(x.dtype).removeprefix("torch.")
+            raise ConfigError(f"{name} must be floating point, got {dtype}")
     if q.ndim not in (4, 5) or (q.ndim == 5 and q.shape[3] != 2):
         raise ConfigError(f"q must be [B, T, H, 2, d] or [B, T, H, d], got {tuple(q.shape)}")
     if not q.shape == k.shape == v.shape:
@@ -98,8 +105,8 @@ def _check_shapes(q, k, v, log_decay, state) -> None:
     if log_decay.shape != (batch, time, heads):
         expected, got = (batch, time, heads), tuple(log_decay.shape)
         raise ConfigError(f"log_decay must be [B, T, H] = {expected}, got {got}")
-    if time < 1:
-        raise ConfigError(f"T must be at least 1, got {time}")
+    if min(batch, time, heads, d) < 1:
+        raise ConfigError(f"B, T, H and d must be at least 1, got {batch}, {time}, {heads} and {d}")
     if state is not None and state.shape != (batch, heads, *planes, d, d):
         expected = (batch, heads, *planes, d, d)
         raise ConfigError(f"state must be {expected}, got {tuple(state.shape)}")
@@ -107,11 +114,11 @@ def _check_shapes(q, k, v, log_decay, state) -> None:
 
 def recurrent(q, k, v, log_decay, state):
     """Token by token as eq. 6 stands: O(H d^2) a token, constant memory."""
-    gamma = torch.exp(log_decay)  # [B, T, H]
+    factors = step_factors(log_decay)  # [B, T, H] each
     outputs = []
     for t in range(q.shape[1]):
-        gamma_t = gamma[:, t].reshape(*state.shape[:2], *[1] * (state.ndim - 2))
-        state = gamma_t * state + _outer(v[:, t].float(), k[:, t].float())
+        a, b = (x[:, t].reshape(*state.shape[:2], *[1] * (state.ndim - 2)) for x in factors)
+        state = a * state + (b * state + _outer(v[:, t].float(), k[:, t].float()))
         outputs.append(_read(state, q[:, t].float()))  # [B, H, (2,) d]
     return torch.stack(outputs, dim=1).to(q.dtype), state
 
@@ -157,10 +164,12 @@ def _span(q, k, v, log_decay, state, size):
     until_end = _sums_after(steps)  # log decay of steps t+1..C of the chunk
     chunk_steps = since_start[..., -1]  # [BH, n]
 
-    writes = _accumulate(v, _scaled(k, until_end))  # [BH, n, (2,) d, d]: a chunk's own S
+    values, keys = v.float(), _scaled(k.float(), until_end)
+    writes = _accumulate(values, keys)  # [BH, n, (2,) d, d]: a chunk's own S, float32 as the state
     first = state.reshape(batch * heads, 1, -1)  # [BH, 1, (2) d d]
-    after = decay_matrix(chunk_steps) @ writes.reshape(batch * heads, n, -1).float()
-    after = after + torch.exp(chunk_steps.cumsum(dim=-1))[..., None] * first  # [BH, n, (2) d d]
+    a, b = (x[..., None] for x in step_factors(chunk_steps.cumsum(dim=-1)))  # [BH, n, 1]
+    after = decay_matrix(chunk_steps) @ writes.reshape(batch * heads, n, -1)
+    after = a * first + (b * first + after)  # [BH, n, (2) d d]
     before = torch.cat([first, after[:, :-1]], dim=1).view(writes.shape)
 
     y = _inside(q, k, v, decay_matrix(steps))
