@@ -29,8 +29,9 @@ TINY = ["--quick", "--part", "operator", "--dtype", "float32", "--longest", "32"
         (["--part", "everything"], "--part must be one of all, operator, decode"),
         (["--longest", "0"], "--longest must be a whole number >= 1, got 0"),
         (["--rounds", "many"], "--rounds must be a whole number >= 1, got 'many'"),
-        (["--chunk", "12"], "--chunk must be a multiple of 8 up to 128, got 12"),
-        (["--chunk", "wide"], "--chunk must be a multiple of 8 up to 128, got 'wide'"),
+        (["--chunk", "12"], "--chunk must be a multiple of 8 up to 40, got 12"),
+        (["--chunk", "64"], "--chunk must be a multiple of 8 up to 40, got 64"),
+        (["--chunk", "wide"], "--chunk must be a multiple of 8 up to 40, got 'wide'"),
         (["--slab", "200"], "--slab must be a multiple of 8 up to 128, got 200"),
         (["--seconds", "0"], "--seconds must be a number > 0, got 0.0"),
         (["--chip", "m99"], "--chip must be one of auto, measured, m1, "),
@@ -87,7 +88,7 @@ def tiles(chunk: tuple[int, ...]) -> list[dict]:
 
 
 def test_chunks_and_slabs_to_try_are_processes_of_their_own() -> None:
-    assert [(s.get("CHUNK"), s["WIDEST_SLAB"]) for s in tiles((32, 64))] == [(32, 16), (64, 16)]
+    assert [(s.get("CHUNK"), s["WIDEST_SLAB"]) for s in tiles((16, 32))] == [(16, 16), (32, 16)]
     assert [s.get("CHUNK") for s in tiles(())] == [None]
 
 
