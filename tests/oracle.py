@@ -73,14 +73,17 @@ def residual_stream(
 
 
 def block_statistics(config: Any, weights: dict[str, Array], ids: Array) -> dict[str, float]:
-    """`layers.{i}.{rms, active, decay, protect}`: means over the tokens of texts `[B, T]`."""
+    """`layers.{i}.{rms, active, small_gate, decay, protect}`: means over texts `[B, T]`."""
     model, found = _Model(config, weights), {}
     for block, part, x, z in residual_stream(config, weights, ids):
         name = f"layers.{block}"
         bias = weights.get(f"{name}.unit.activation.bias")
         if part == "unit" and bias is not None:
-            up, _ = np.split(x @ model.matrix(f"{name}.unit.up_gate.weight").T, 2, axis=-1)
+            up, gate = np.split(x @ model.matrix(f"{name}.unit.up_gate.weight").T, 2, axis=-1)
             found[f"{name}.active"] = np.mean((np.abs(up) if model.is_complex else up) + bias > 0)
+            if model.is_complex:
+                rms = np.sqrt(np.mean(np.abs(gate) ** 2))
+                found[f"{name}.small_gate"] = np.mean(np.abs(gate) < rms / 10)
         if part == "memory":
             gamma, keep = model.gates(f"{name}.memory", x)
             found[f"{name}.decay"] = np.mean(gamma)
@@ -157,7 +160,7 @@ class _Model:
         if self.is_complex:
             bias = self.vector(f"{name}.activation.bias")
             up = np.maximum(np.abs(up) + bias, 0) * _phase(up)
-            hidden = _phase(gate) * up * _sigmoid(np.abs(gate))
+            hidden = _phase(gate, self.config.phase_eps) * up * _sigmoid(np.abs(gate))
         elif self.config.gated_unit == "relu":
             bias = self.vector(f"{name}.activation.bias")
             hidden = np.maximum(up + bias, 0) * _sigmoid(gate)
@@ -255,8 +258,8 @@ def _rotation(time: int, pairs: int, base: float) -> Array:
     return np.exp(1j * np.arange(time)[:, None, None] * theta)
 
 
-def _phase(z: Array) -> Array:
-    modulus = np.abs(z)
+def _phase(z: Array, eps: float = 0.0) -> Array:
+    modulus = np.sqrt(np.abs(z) ** 2 + eps**2)
     return np.where(modulus > 0, z / np.where(modulus > 0, modulus, 1.0), 0.0)
 
 

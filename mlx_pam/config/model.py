@@ -20,6 +20,7 @@ from mlx_pam.errors import ConfigError
 FORMAT_VERSION = 1
 GPT2_VOCABULARY = 50257
 GPT2_END_OF_TEXT = 50256
+LEAST_PHASE_EPS = 1e-12  # its square is far from float32's smallest number
 
 Part = Literal["unit", "memory", "attention"]
 """What a block adds to the residual stream: a gated unit, a memory, windowed attention."""
@@ -151,6 +152,16 @@ class PAMConfig(MemoryConfig):
 
     model_type: ClassVar[str] = "pam"
     planes: ClassVar[tuple[int, ...]] = (2,)
+
+    phase_eps: float = 0.0
+    """Gate's phase in the gated unit, u = g / sqrt(|g|^2 + phase_eps^2): 0 is the unit phase of
+    eq. 1, whose slope is 1/|g|; otherwise at least 1e-12, and the slope is at most 1/phase_eps."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_range("phase_eps", self.phase_eps, 0.0)
+        representable = self.phase_eps == 0 or self.phase_eps >= LEAST_PHASE_EPS
+        require(representable, "phase_eps", f"0 or at least {LEAST_PHASE_EPS:g}", self.phase_eps)
 
 
 @dataclass(frozen=True, kw_only=True)

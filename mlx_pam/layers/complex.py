@@ -51,10 +51,14 @@ class ComplexNorm(nn.Module):
 
 
 class ComplexGatedUnit(nn.Module):
-    """W_down(u * modReLU(W_up z) * sigmoid(|g|)), g = W_g z, u = g/|g|   (eq. 1)."""
+    """W_down(u * modReLU(W_up z) * sigmoid(|g|)), g = W_g z, u = g/|g|   (eq. 1).
 
-    def __init__(self, d: int, hidden: int):
+    With phase_eps > 0 the gate's phase is smooth at 0: u = g / sqrt(|g|^2 + phase_eps^2).
+    """
+
+    def __init__(self, d: int, hidden: int, phase_eps: float = 0.0):
         super().__init__()
+        self.phase_eps = phase_eps
         self.up_gate = ComplexLinear(d, 2 * hidden, groups_out=2)
         self.activation = ModReLU(hidden)
         self.down = ComplexLinear(hidden, d)
@@ -62,7 +66,7 @@ class ComplexGatedUnit(nn.Module):
     def __call__(self, z: mx.array) -> mx.array:
         both = self.up_gate(z).astype(mx.float32)  # [..., 2 maps, 2, ED]
         up, gate = both[..., 0, :, :], both[..., 1, :, :]
-        magnitude, inverse = cx.magnitude_and_inverse(gate)
+        magnitude, inverse = cx.magnitude_and_inverse(gate, self.phase_eps)
         rotation = gate * (mx.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
         return self.down(cx.multiply(rotation, self.activation(up)))
 

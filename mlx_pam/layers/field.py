@@ -7,7 +7,8 @@ only difference between the two.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -92,4 +93,7 @@ def field_of(config: MemoryConfig) -> Field:
     """The field of a model's family."""
     if isinstance(config, SAMConfig):
         return REAL_SWIGLU if config.gated_unit == "swiglu" else REAL
+    if config.phase_eps:
+        smooth = partial(COMPLEX.gated_unit, phase_eps=config.phase_eps)
+        return replace(COMPLEX, gated_unit=smooth)
     return COMPLEX

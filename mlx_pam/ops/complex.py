@@ -35,14 +35,17 @@ def multiply(a: mx.array, b: mx.array) -> mx.array:
     return mx.stack([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], axis=-2)
 
 
-def magnitude_and_inverse(z: mx.array) -> tuple[mx.array, mx.array]:
-    """|z| and 1/|z|, each `[..., d]`; where |z| <= 1e-12 both are 0, and so are their gradients."""
+def magnitude_and_inverse(z: mx.array, eps: float = 0.0) -> tuple[mx.array, mx.array]:
+    """|z| and 1/sqrt(|z|^2 + eps^2), each `[..., d]`.
+
+    Where |z| <= 1e-12, |z| is 0 and so is its gradient; with eps = 0 the inverse as well.
+    """
     re, im = planes(z)
     square = re * re + im * im
     nonzero = square > TINY_SQUARE
     # the inner `where` keeps rsqrt away from 0, whose infinite slope times 0 would be NaN
     inverse = mx.where(nonzero, mx.rsqrt(mx.where(nonzero, square, 1)), 0)
-    return square * inverse, inverse
+    return square * inverse, mx.rsqrt(square + eps * eps) if eps else inverse
 
 
 def mod_relu(z: mx.array, bias: mx.array) -> mx.array:

@@ -193,6 +193,7 @@ def test_a_gate_that_the_kernels_do_not_know_is_not_supported():
     [
         PAMConfig(**PAM_5M | {"head_dim": 12}),
         PAMConfig(**PAM_5M | {"head_dim": 136}),
+        PAMConfig(**PAM_5M, phase_eps=0.1),
         SAMConfig(**PAM_5M | {"dim": 6}),
         TransformerConfig(**PAM_5M),
     ],

@@ -22,6 +22,7 @@ MEMORIES = {
     "sam, relu": SAMConfig(**SIZES),
     "sam, swiglu": SAMConfig(**SIZES, gated_unit="swiglu"),
     "sam, gate per channel": SAMConfig(**SIZES, protect="channel"),
+    "pam, smooth phase": PAMConfig(**SIZES, phase_eps=0.3),
     "pam, a token resets": PAMConfig(**SIZES, reset_token=40),
     "sam, a token resets": SAMConfig(**SIZES, reset_token=40),
     **VARIED,

@@ -231,6 +231,9 @@ def test_a_variant_that_cannot_be_is_refused():
         ("attention_every", 5),
         ("attention_window", 1),
         ("alpha_attention_init", float("nan")),
+        ("phase_eps", -0.1),
+        ("phase_eps", 1e-13),
+        ("phase_eps", float("inf")),
     ],
 )
 def test_a_value_outside_its_range_is_refused_by_name(field, value):

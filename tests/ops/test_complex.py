@@ -100,6 +100,31 @@ def test_mod_relu_and_phase_are_finite_at_every_modulus(bias, modulus):
         assert np.abs(np.array(dz)).max() <= 1.0 + 1e-5
 
 
+def smooth_phase(z: mx.array, eps: float) -> mx.array:
+    return z * cx.magnitude_and_inverse(z, eps)[1][..., None, :]
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-4, 0.3, 10.0])
+def test_a_smooth_phase_is_z_by_the_root_of_its_square_and_that_of_eps(eps):
+    z = draw(50, 4)
+    expected = z / np.sqrt(np.abs(z) ** 2 + eps**2)
+    assert relative_error(smooth_phase(planar(z), eps), split(expected)) < 1e-6
+    magnitude, _ = cx.magnitude_and_inverse(planar(z), eps)
+    np.testing.assert_array_equal(magnitude, cx.magnitude_and_inverse(planar(z))[0])
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-4, 0.3])
+def test_the_slope_of_a_smooth_phase_is_one_over_eps_at_zero_and_nowhere_more(eps):
+    moduli = np.array([0.0, *(eps * 10.0**power for power in range(-3, 4))])
+    for turn in (1, 1j):  # along z and across it
+        dy = split(np.full((len(moduli), 1), 0.6 + 0.8j) * turn)
+        z = planar(moduli[:, None] * (0.6 + 0.8j))
+        _, (dz,) = mx.vjp(lambda z: smooth_phase(z, eps), [z], [mx.array(dy.astype(np.float32))])
+        slopes = np.abs(join(np.array(dz)))[:, 0]
+        assert slopes[0] == pytest.approx(1 / eps, rel=1e-5)
+        assert slopes.max() <= (1 + 1e-5) / eps
+
+
 @pytest.mark.parametrize("bias", [0.3, 0.0, -0.3])
 def test_mod_relu_and_phase_are_zero_with_zero_gradient_at_zero(bias):
     z = mx.zeros((3, 2, 4))

@@ -47,6 +47,8 @@ def configs(draw: Any, vocab_size: int = VOCABULARY) -> ModelConfig:
         settings["attention_every"] = draw(every)
         norms = (None, "head", "phase") if family is PAMConfig else (None, "head")
         settings["qk_norm"] = draw(some.sampled_from(norms))
+    if family is PAMConfig:
+        settings["phase_eps"] = draw(some.sampled_from((0.0, 1e-4, 0.3)))
     if family is SAMConfig:
         settings["gated_unit"] = draw(some.sampled_from(("relu", "swiglu")))
     return family(**settings)

@@ -35,14 +35,17 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack([a_re * b_re - a_im * b_im, a_re * b_im + a_im * b_re], dim=-2)
 
 
-def magnitude_and_inverse(z: Tensor) -> tuple[Tensor, Tensor]:
-    """|z| and 1/|z|, each `[..., d]`; where |z| <= 1e-12 both are 0, and so are their gradients."""
+def magnitude_and_inverse(z: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:
+    """|z| and 1/sqrt(|z|^2 + eps^2), each `[..., d]`.
+
+    Where |z| <= 1e-12, |z| is 0 and so is its gradient; with eps = 0 the inverse as well.
+    """
     re, im = planes(z)
     square = re * re + im * im
     nonzero = square > TINY_SQUARE
     # the inner `where` keeps rsqrt away from 0, whose infinite slope times 0 would be NaN
     inverse = torch.where(nonzero, torch.rsqrt(torch.where(nonzero, square, 1.0)), 0.0)
-    return square * inverse, inverse
+    return square * inverse, torch.rsqrt(square + eps * eps) if eps else inverse
 
 
 def mod_relu(z: Tensor, bias: Tensor) -> Tensor:
