@@ -21,6 +21,7 @@ QUANTITIES = {
     "rms": Panel("Residual stream", "RMS after each block", (), log="if spread"),
     "grad_norm": Panel("Gradient norm", "before clipping", (), log=True),
     "active": Panel("Active units", "share", (), from_zero=True),
+    "small_gate": Panel("Small gates", "share", (), from_zero=True),
     "decay": Panel("Decay \u03b3", "mean", ()),
     "protect": Panel("Protect gate p", "mean", (), from_zero=True),
 }
@@ -83,10 +84,10 @@ def _panels(name: str, curves: Curves) -> tuple[dict[str, Panel], list[int]]:
 
 
 def _layout(places: list[str]) -> list[list[str]]:
-    """Two panels in the first row and the rest in the second, in six columns; or one in each."""
+    """Two panels in the first row and up to four in the second, in 12 columns; or one in each."""
     first, rest = (places[:2], places[2:]) if len(places) > 2 else (places[:1], places[1:])
     rows = [row for row in (first, rest) if row]
-    return [[place for place in row for _ in range(6 // len(row))] for row in rows]
+    return [[place for place in row for _ in range(12 // len(row))] for row in rows]
 
 
 def _explain(figure: Figure, blocks: list[int]) -> None:

@@ -12,6 +12,8 @@ import mlx.nn as nn
 from mlx_pam.ops import complex as cx
 from mlx_pam.ops.rows import lookup
 
+SMALL_GATE = 0.1  # of the RMS of |g|: below it a gate counts as small in the diagnostics
+
 
 class ComplexLinear(nn.Module):
     """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; groups as in `ops.complex.linear`."""
@@ -70,10 +72,16 @@ class ComplexGatedUnit(nn.Module):
         rotation = gate * (mx.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
         return self.down(cx.multiply(rotation, self.activation(up)))
 
-    def active(self, z: mx.array) -> mx.array:
-        """Where modReLU lets W_up z through, |W_up z| + b > 0: `[..., ED]`."""
-        up = self.up_gate(z)[..., 0, :, :].astype(mx.float32)
-        return cx.magnitude_and_inverse(up)[0] + self.activation.bias > 0
+    def statistics(self, z: mx.array) -> dict[str, mx.array]:
+        """`active` and `small_gate` of `models.diagnostics.activations`."""
+        both = self.up_gate(z).astype(mx.float32)  # [..., 2 maps, 2, ED]
+        magnitude, _ = cx.magnitude_and_inverse(both)
+        up, gate = magnitude[..., 0, :], magnitude[..., 1, :]
+        small = gate < SMALL_GATE * mx.sqrt(gate.square().mean())
+        return {
+            "active": (up + self.activation.bias > 0).astype(mx.float32).mean(),
+            "small_gate": small.astype(mx.float32).mean(),
+        }
 
 
 class ComplexEmbedding(nn.Module):

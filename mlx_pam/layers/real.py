@@ -61,9 +61,10 @@ class RealGatedUnit(nn.Module):
         up, gate = mx.split(self.up_gate(x), 2, axis=-1)  # [..., ED]
         return self.down(self.activation(up) * mx.sigmoid(gate))
 
-    def active(self, x: mx.array) -> mx.array:
-        """Where the ReLU lets W_up x through, W_up x + b > 0: `[..., ED]`."""
-        return self.activation(mx.split(self.up_gate(x), 2, axis=-1)[0]) > 0
+    def statistics(self, x: mx.array) -> dict[str, mx.array]:
+        """`active` of `models.diagnostics.activations`."""
+        up, _ = mx.split(self.up_gate(x), 2, axis=-1)
+        return {"active": (self.activation(up) > 0).astype(mx.float32).mean()}
 
 
 class SwiGLU(nn.Module):
@@ -77,6 +78,10 @@ class SwiGLU(nn.Module):
     def __call__(self, x: mx.array) -> mx.array:
         up, gate = mx.split(self.up_gate(x), 2, axis=-1)  # [..., ED]
         return self.down(up * nn.silu(gate))
+
+    def statistics(self, x: mx.array) -> dict[str, mx.array]:
+        """None: it closes no unit."""
+        return {}
 
 
 class RealEmbedding(nn.Module):

@@ -1,4 +1,4 @@
-"""A look inside a model that reads a text: for each block, four numbers that explain a run.
+"""For each block of a model that reads a text, a few numbers that explain a run.
 
 B texts   T tokens   D width   H heads   ED hidden width; a complex array has an axis of 2 before
 its last one.
@@ -12,7 +12,6 @@ import mlx.core as mx
 
 from mlx_pam.layers.attention import Position
 from mlx_pam.layers.memory import Memory
-from mlx_pam.layers.real import SwiGLU
 from mlx_pam.models.memory_lm import Block, MemoryLM
 from mlx_pam.models.transformer_lm import TransformerLM
 
@@ -25,6 +24,8 @@ def activations(
     rms: sqrt(mean |z|^2) over channels as well, z the residual stream after the block.
     active: share of the hidden units that modReLU or ReLU lets through, |z| + b > 0 or z + b > 0;
         a SwiGLU has none.
+    small_gate: share of the gate's complex numbers g with |g| < 0.1 sqrt(mean |g|^2), mean over
+        the hidden channels as well; near 0 the slope of the phase g/|g| is large.
     decay: gamma of eq. 5, over heads as well, 0 to 1; what a reset token forgets is not in it.
     protect: p of eq. 5, over heads or channels as well, 0 to 1; without a gate there is none.
     """
@@ -61,8 +62,7 @@ def _block(
     found = {}
     if "unit" in layer.parts:
         x = layer.unit_norm(z)
-        if not isinstance(layer.unit, SwiGLU):
-            found["active"] = layer.unit.active(x).astype(mx.float32).mean()
+        found |= layer.unit.statistics(x)
         z = z + layer.alpha_cgu * layer.unit(x)
     if "memory" in layer.parts:
         x = layer.memory_norm(z)

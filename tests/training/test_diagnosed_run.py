@@ -12,7 +12,8 @@ from mlx_pam.training import trainer
 from mlx_pam.training.metrics import read_log
 from mlx_pam.training.trainer import Diverged, Trainer
 
-FIELDS = {f"layers.{i}.{name}" for i in (0, 1) for name in ("rms", "active", "decay", "protect")}
+STATISTICS = ("rms", "active", "small_gate", "decay", "protect")
+FIELDS = {f"layers.{i}.{name}" for i in (0, 1) for name in STATISTICS}
 NORMS = {f"{block}.grad_norm" for block in ("embedding", "layers.0", "layers.1", "head")}
 BUSY = {"accumulate": 2, "eval_every": 7, "save_every": 5, "sample_every": 9, "sample_tokens": 4}
 

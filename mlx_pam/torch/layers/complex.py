@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from mlx_pam.torch.ops import complex as cx
 
+SMALL_GATE = 0.1  # of the RMS of |g|: below it a gate counts as small in the diagnostics
+
 
 class ComplexLinear(nn.Module):
     """y = W x without bias: `[..., 2, n]` -> `[..., 2, m]`; groups as in `ops.complex.linear`."""
@@ -69,10 +71,15 @@ class ComplexGatedUnit(nn.Module):
         rotation = gate * (torch.sigmoid(magnitude) * inverse)[..., None, :]  # u sigmoid(|g|)
         return self.down(cx.multiply(rotation, self.activation(up)))
 
-    def active(self, z: Tensor) -> Tensor:
-        """Where modReLU lets W_up z through, |W_up z| + b > 0: `[..., ED]`."""
-        up = self.up_gate(z)[..., 0, :, :].float()
-        return cx.magnitude_and_inverse(up)[0] + self.activation.bias > 0
+    def statistics(self, z: Tensor) -> dict[str, Tensor]:
+        """`active` and `small_gate` of `models.diagnostics.activations`."""
+        both = self.up_gate(z).float()  # [..., 2 maps, 2, ED]
+        up, gate = cx.magnitude_and_inverse(both)[0].unbind(-2)
+        small = gate < SMALL_GATE * gate.square().mean().sqrt()
+        return {
+            "active": (up + self.activation.bias > 0).float().mean(),
+            "small_gate": small.float().mean(),
+        }
 
 
 class ComplexEmbedding(nn.Module):

@@ -60,9 +60,10 @@ class RealGatedUnit(nn.Module):
         up, gate = self.up_gate(x).chunk(2, dim=-1)  # [..., ED]
         return self.down(self.activation(up) * torch.sigmoid(gate))
 
-    def active(self, x: Tensor) -> Tensor:
-        """Where the ReLU lets W_up x through, W_up x + b > 0: `[..., ED]`."""
-        return self.activation(self.up_gate(x).chunk(2, dim=-1)[0]) > 0
+    def statistics(self, x: Tensor) -> dict[str, Tensor]:
+        """`active` of `models.diagnostics.activations`."""
+        up, _ = self.up_gate(x).chunk(2, dim=-1)
+        return {"active": (self.activation(up) > 0).float().mean()}
 
 
 class SwiGLU(nn.Module):
@@ -76,6 +77,10 @@ class SwiGLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         up, gate = self.up_gate(x).chunk(2, dim=-1)  # [..., ED]
         return self.down(up * F.silu(gate))
+
+    def statistics(self, x: Tensor) -> dict[str, Tensor]:
+        """None: it closes no unit."""
+        return {}
 
 
 class RealEmbedding(nn.Module):
