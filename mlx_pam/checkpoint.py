@@ -202,16 +202,24 @@ def sweep(run: Path) -> None:
         (run / f".{BEST}{_UNFINISHED}").unlink(missing_ok=True)
     for path in run.glob(f".step-*{_UNFINISHED}"):
         if _STEP_FOLDER.fullmatch(path.name[1 : -len(_UNFINISHED)]):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
 
 
 def _discard(directory: Path) -> None:
     """Remove a step folder; it is hidden first, so that a crash leaves no half of it in sight."""
     if _STEP_FOLDER.fullmatch(directory.name) and directory.is_dir():
         rubbish = directory.with_name(f".step-{0:08d}{_UNFINISHED}")
-        shutil.rmtree(rubbish, ignore_errors=True)
+        _remove(rubbish)
         directory.rename(rubbish)
-        shutil.rmtree(rubbish, ignore_errors=True)
+        _remove(rubbish)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a folder, or the link in its place: what a link points to is not the run's own."""
+    if directory.is_symlink():
+        directory.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 # Reading

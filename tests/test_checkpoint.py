@@ -124,6 +124,20 @@ def test_prune_keeps_the_newest_and_touches_nothing_else(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_checkpoint_that_was_moved_and_linked_is_pruned_by_its_link_alone(tmp_path):
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    disk.mkdir()
+    for step in (1, 2, 3, 4):
+        save(run, step)
+    for step in (1, 2):
+        folder = checkpoint.step_folder(run, step)
+        folder.rename(disk / folder.name)
+        folder.symlink_to(disk / folder.name)
+    checkpoint.prune(run, keep=1)
+    assert [path.name for path in run.iterdir()] == ["step-00000004"]
+    assert sorted(path.name for path in disk.iterdir()) == ["step-00000001", "step-00000002"]
+
+
 def test_an_exported_model_needs_configuration_and_weights_only(tmp_path):
     path = save(tmp_path)
     exported = tmp_path / "exported"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -75,6 +76,8 @@ class Log:
         self.path = run / LOG
         with self._writing():
             run.mkdir(parents=True, exist_ok=True)
+            if self.path.exists() and not self.path.is_file():  # to open a pipe would wait
+                raise OSError(errno.EINVAL, "it is not a regular file")
             if resumed is not None and self.path.exists():
                 os.truncate(self.path, _end_of_step(self.path, resumed))
             self._file = self.path.open("ab", buffering=0)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 import pytest
 
+from mlx_pam.errors import RunError
 from mlx_pam.training.metrics import LOG, Log, read_log, repetition, unique_ratio
 
 
@@ -77,3 +79,9 @@ def test_every_line_is_json_even_for_a_loss_that_is_not_a_number(tmp_path):
 
     record = json.loads((tmp_path / LOG).read_text(), parse_constant=refuse)
     assert (record["loss"], record["grad_norm"], record["all"]) == ("nan", "inf", ["nan"])
+
+
+def test_a_log_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / LOG)
+    with pytest.raises(RunError, match=r"log\.jsonl: it is not a regular file"):
+        Log(tmp_path)
