@@ -87,7 +87,31 @@ def _decode(decoder: codecs.IncrementalDecoder, raw: bytes, file: File, offset: 
     try:
         return decoder.decode(raw, final=not raw)
     except UnicodeDecodeError as error:
+        if what := _known_kind(file):
+            raise DataError(f"{file} must be UTF-8, got {what}") from error
         raise DataError(
             f"{file} must be UTF-8, got byte 0x{error.object[error.start]:02x} at offset "
             f"{offset - begun + error.start} ({error.reason}): convert or mend the file"
         ) from error
+
+
+_KINDS = {
+    b"\x1f\x8b": "gzip: give it a name that ends in .gz",
+    b"(\xb5/\xfd": "Zstandard: give it a name that ends in .zst",
+    b"BZh": "bzip2: decompress it first",
+    b"\xfd7zXZ\x00": "xz: decompress it first",
+    b"PK\x03\x04": "a ZIP archive: unpack it first",
+    b"PAR1": "Parquet: give it a name that ends in .parquet",
+    b"%PDF-": "PDF: extract its text first",
+    codecs.BOM_UTF32_LE: "UTF-32: convert it first, as with iconv -f UTF-32 -t UTF-8",
+    codecs.BOM_UTF32_BE: "UTF-32: convert it first, as with iconv -f UTF-32 -t UTF-8",
+    codecs.BOM_UTF16_LE: "UTF-16: convert it first, as with iconv -f UTF-16 -t UTF-8",
+    codecs.BOM_UTF16_BE: "UTF-16: convert it first, as with iconv -f UTF-16 -t UTF-8",
+}
+"""First bytes -> what they begin, and what to do; the longer of two that fit comes first."""
+
+
+def _known_kind(file: File) -> str | None:
+    """What a file is that is no text, by its first bytes, and the remedy."""
+    first = b"".join(read_bytes(file, 0, 8))
+    return next((what for magic, what in _KINDS.items() if first.startswith(magic)), None)

@@ -23,6 +23,12 @@ def token_table(file: TokenizerFile) -> dict[int, bytes]:
     """
     decoders = steps(file.spec.get("decoder"), "decoders")
     kinds = [decoder.get("type") for decoder in decoders if decoder.get("type") != "Fuse"]
+    mark = file.spec["model"].get("end_of_word_suffix")
+    if mark and not any(_replaces(decoder, mark) for decoder in decoders):
+        raise ConfigError(
+            f"the model of a {TOKENIZER} must have no end_of_word_suffix that its decoder leaves "
+            f"in the text, got {mark!r}: take another tokenizer"
+        )
     if kinds == ["ByteLevel"]:
         characters = byte_characters()
         return {
@@ -87,6 +93,11 @@ def _of_level(piece: str, characters: Mapping[str, int]) -> bytes:
     if all(character in characters for character in piece):
         return bytes(characters[character] for character in piece)
     return piece.encode()
+
+
+def _replaces(decoder: Mapping[str, Any], mark: str) -> bool:
+    """Whether it puts something else in a mark's place."""
+    return decoder.get("type") == "Replace" and decoder.get("pattern") == {"String": mark}
 
 
 def _is_of_the_beginning(decoder: Mapping[str, Any]) -> bool:

@@ -86,7 +86,7 @@ def test_pieces_of_a_text_have_its_tokens_from_any_of_them(
     path = written(tmp_path_factory.getbasetemp(), "whole.txt", text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK", block)
-        patch.setattr("mlx_pam.data.gpt2.pieces.__defaults__", (size,))
+        patch.setattr("mlx_pam.data.gpt2.pieces.__defaults__", (size, None))
         passages = list(WholeText(path).read())
         for number, passage in enumerate(passages):
             assert list(WholeText(path).read(passage.place)) == passages[number:]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiktoken_ext import openai_public
 
 from mlx_pam.data import gpt2 as module
-from mlx_pam.data.gpt2 import gpt2, pieces, read_ranks
+from mlx_pam.data.gpt2 import REACH, gpt2, pieces, read_ranks
 from mlx_pam.data.tokenizer import StreamDecoder
 from mlx_pam.errors import DataError
 
@@ -127,3 +127,21 @@ def test_end_inside_a_character_is_flushed_once() -> None:
 def test_damaged_table_is_an_error_with_a_remedy(damage: bytes) -> None:
     with pytest.raises(DataError, match="reinstall"):
         read_ranks(damage)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 20_000, "漢字" * 9_000, " " * 20_000 + "x", "'" * 20_000 + "s", "ab1.-é" * 3_000,
+     "a\r\nb" + "c" * 20_000],
+)  # fmt: skip
+def test_run_without_a_border_is_cut_where_its_tokens_stay(text: str) -> None:
+    """In pieces of bounded length, whatever the blocks that the text comes in."""
+    blocks = [text[begin : begin + 7_777] for begin in range(0, len(text), 7_777)]
+    found = list(pieces(blocks, 1_000, gpt2()._inner))
+    assert "".join(found) == text
+    assert max(map(len, found)) <= 1_000 + REACH + 2
+    tokens = [
+        token for piece in found for token in gpt2().encode_piece(piece.replace("\r\n", "\n"))
+    ]
+    assert tokens == gpt2()._encoding.encode_ordinary(text.replace("\r\n", "\n"))
+    assert list(pieces([text], 1_000, gpt2()._inner)) == found

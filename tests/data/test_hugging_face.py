@@ -174,6 +174,14 @@ def test_tokenizers_whose_tokens_are_no_text_by_themselves_are_refused() -> None
         made(spec)
 
 
+def test_end_of_word_that_the_decoder_leaves_is_refused() -> None:
+    """As of CLIP, whose texts would read `a</w>photo</w>`."""
+    spec = SPECS["byte level"]
+    spec = spec | {"model": spec["model"] | {"end_of_word_suffix": "</w>"}}
+    with pytest.raises(ConfigError, match=r"must have no end_of_word_suffix .* got '</w>'"):
+        made(spec)
+
+
 def test_a_space_that_other_steps_change_is_refused() -> None:
     spec = {**SPECS["unigram"]}
     spec["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": False}

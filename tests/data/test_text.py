@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,21 @@ def test_file_that_changes_between_digest_and_reading_is_an_error(tmp_path: Path
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.txt cannot be read: No such file"):
         TextRange.of(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (gzip.compress(b"text"), r"gzip: .* ends in \.gz"),
+        (bz2.compress(b"text"), "bzip2: decompress"),
+        (lzma.compress(b"text"), "xz: decompress"),
+        ("text".encode("utf-16"), "UTF-16: convert"),
+        ("text".encode("utf-32"), "UTF-32: convert"),
+        (b"PAR1\xff", r"Parquet: .*\.parquet"),
+    ],
+)
+def test_file_that_is_something_else_is_named(tmp_path: Path, raw: bytes, said: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=rf"a\.txt must be UTF-8, got {said}"):
+        list(TextRange.of(path))
