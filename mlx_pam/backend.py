@@ -68,8 +68,18 @@ class Learner(Protocol):
 class Decoder(Protocol):
     """A batch of texts being continued; the state of a memory has constant size."""
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
-        """Read non-empty prompts of any lengths from the start; logits `[B, V]` after each."""
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = ...
+    ) -> np.ndarray:
+        """Read non-empty prompts of any lengths from the start; logits `[B, V]` after each.
+
+        before_chunk: called before each chunk of the prompts; what it raises ends the prefill.
+        """
+
+    def extend(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = ...
+    ) -> np.ndarray:
+        """Read as `prefill` does, each prompt after what its row has read so far."""
 
     def step(self, tokens: np.ndarray) -> np.ndarray:
         """Read one token per row, `[B]`; logits `[B, V]`."""
@@ -122,6 +132,9 @@ class Backend(Protocol):
 
     def weights(self, model: Any) -> Weights:
         """A model's weights by name, float32."""
+
+    def leave_thread(self) -> None:
+        """Called by a thread other than the main one that has computed, as the last it does."""
 
     def retrieve_with_gradients(
         self, inputs: Sequence[np.ndarray], cotangents: Sequence[np.ndarray], form: str, dtype: str

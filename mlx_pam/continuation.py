@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,7 +40,9 @@ class GenerationConfig(SamplingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("max_tokens", self.max_tokens, least=0)
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
+        require(isinstance(stop, list | tuple), "stop", "a text or a list of texts", self.stop)
+        stop = tuple(stop)
         for text in stop:
             require(isinstance(text, str) and text != "", "stop", "a text that is not empty", text)
         object.__setattr__(self, "stop", stop)
@@ -68,6 +70,10 @@ class Generation:
     """Tokens after the first, by the seconds from it to the last; 0 when there is none."""
 
 
+def _is_id(token: object) -> bool:
+    return isinstance(token, int | np.integer) and not isinstance(token, bool)
+
+
 class Row:
     """One prompt's continuation in the making."""
 
@@ -82,6 +88,9 @@ class Row:
         tokenizer = model.tokenizer
         begins = state is None or state.recent[-1:] == (tokenizer.end_of_text,)
         is_text = isinstance(prompt, str)
+        if not is_text:
+            whole = isinstance(prompt, Sequence | np.ndarray) and all(map(_is_id, prompt))
+            require(whole, "prompt", "a text or token ids, which are whole numbers", prompt)
         ids = tokenizer.encode(prompt, begins) if is_text else [int(i) for i in prompt]
         for token in ids:
             inside = 0 <= token < tokenizer.vocab_size
@@ -182,6 +191,7 @@ class Texts:
         prompts: Sequence[Prompt],
         config: GenerationConfig,
         state: TextState | None = None,
+        before_chunk: Callable[[], object] = lambda: None,
     ) -> None:
         if state is not None:
             state.require_model(model)
@@ -191,6 +201,7 @@ class Texts:
         ]
         self._model = model
         self._state = state
+        self._before_chunk = before_chunk
         self._decoder: Any = None
         self._logits = np.zeros(0, np.float32)
         self._behind = False  # by the token that each row has drawn last
@@ -219,10 +230,11 @@ class Texts:
         return self._logits
 
     def _begin(self) -> None:
+        prompts = [row.start_ids for row in self.rows]
         if self._state is None:
-            self._logits = self._decoder.prefill([row.start_ids for row in self.rows])
+            self._logits = self._decoder.prefill(prompts, self._before_chunk)
             return
         self._decoder.restore(self._state.memories)
         self._logits = self._state.logits[None]  # [1, V]
-        for token in self.rows[0].start_ids:
-            self._logits = self._decoder.step(np.array([token]))
+        if prompts[0]:
+            self._logits = self._decoder.extend(prompts, self._before_chunk)

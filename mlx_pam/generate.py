@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -41,6 +41,8 @@ def generate(model, prompt, config=None, *, state=None, **settings):
     it would be alone with that seed, whatever its neighbours are.
     """
     config = _resolved(config, settings)
+    several = isinstance(prompt, Iterable) and not isinstance(prompt, str | bytes)
+    require(several or isinstance(prompt, str), "prompt", PROMPTS, prompt)
     single = isinstance(prompt, str) or isinstance(next(iter(prompt), None), (int, np.integer))
     if state is not None and not single:
         single = len(prompt) == 0
@@ -58,10 +60,15 @@ def stream(
     config: SamplingConfig | None = None,
     *,
     state: TextState | None = None,
+    before_chunk: Callable[[], object] = lambda: None,
     **settings: Any,
 ) -> Stream:
-    """Continue one prompt and hand out its text as it comes; arguments as those of `generate`."""
-    return Stream(model, prompt, _resolved(config, settings), state)
+    """Continue one prompt and hand out its text as it comes; arguments as those of `generate`.
+
+    before_chunk: called before each chunk of the prompt is read, at the first piece; what it raises
+    ends the text.
+    """
+    return Stream(model, prompt, _resolved(config, settings), state, before_chunk)
 
 
 class Stream(Iterator[str]):
@@ -73,8 +80,9 @@ class Stream(Iterator[str]):
         prompt: Prompt,
         config: GenerationConfig,
         state: TextState | None = None,
+        before_chunk: Callable[[], object] = lambda: None,
     ) -> None:
-        self._texts = Texts(model, [prompt], config, state)
+        self._texts = Texts(model, [prompt], config, state, before_chunk)
         self._pieces = (piece for (piece,) in self._texts if piece)
 
     def __next__(self) -> str:
@@ -87,6 +95,9 @@ class Stream(Iterator[str]):
     def state(self) -> TextState:
         """Where the text stands after what has been drawn so far, to go on with elsewhere."""
         return self._texts.state()
+
+
+PROMPTS = "a text, token ids, or a list of those"
 
 
 def _resolved(config: SamplingConfig | None, settings: dict[str, Any]) -> GenerationConfig:

@@ -44,26 +44,37 @@ class Decoder:
         self._positions = np.zeros(0, np.int64)
         self._step = _step_function(model, tokens)
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
-        lengths = np.array([len(prompt) for prompt in prompts])
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = lambda: None
+    ) -> np.ndarray:
+        self._memories, self._positions = [], np.zeros(len(prompts), np.int64)
+        return self.extend(prompts, before_chunk)
+
+    def extend(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = lambda: None
+    ) -> np.ndarray:
+        first, lengths = self._positions, np.array([len(prompt) for prompt in prompts])
+        end = int((first + lengths).max())
         ids = np.zeros((len(prompts), lengths.max()), np.int32)
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt  # padding comes last and leaves the memory as it was
-        rows, memories, last = np.arange(len(prompts)), None, None
+        rows, memories, last = np.arange(len(prompts)), self._memories, None
         for start in range(0, ids.shape[1], PREFILL_TOKENS):
-            positions = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
-            inside = positions < lengths[:, None]  # [B, T]
+            before_chunk()
+            chunk = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
+            positions = chunk if (first == 0).all() else first[:, None] + chunk  # [(B,) T]
+            inside = chunk < lengths[:, None]  # [B, T]
             mask = None if inside.all() else mx.array(inside)
-            memories = memories and self._with_room(memories, ids.shape[1])
+            memories = self._with_room(memories, end) if memories else None
             hidden, memories = self.model.hidden(
-                mx.array(ids[:, positions]), self.model.phases(positions), memories, mask
+                mx.array(ids[:, chunk]), self.model.phases(positions), memories, mask
             )
-            final = np.clip(lengths - 1 - start, 0, len(positions) - 1)
+            final = np.clip(lengths - 1 - start, 0, len(chunk) - 1)
             here = hidden[mx.array(rows), mx.array(final)]  # [B, (2,) D]
             ends_here = mx.array(inside.any(axis=1)).reshape(-1, *[1] * (here.ndim - 1))
             last = here if last is None else mx.where(ends_here, here, last)
             mx.eval(last, memories)
-        self._memories, self._positions = memories, lengths.astype(np.int64)
+        self._memories, self._positions = memories, first + lengths
         x, table = self.model.embedding.head(last)
         return distributed.agreed(np.array((x @ table.T).astype(mx.float32)))
 
@@ -146,6 +157,10 @@ class MLXBackend:
             [dy.astype(DTYPES[dtype]), dstate],
         )
         return [to_numpy(x) for x in outputs], [to_numpy(x) for x in gradients]
+
+    def leave_thread(self) -> None:
+        """Without this, a process that exits soon after the thread may abort on a Linux CPU."""
+        mx.clear_streams()
 
     def memory_bytes(self) -> int:
         if self.device == "cpu":

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
+from urllib.parse import unquote
 
 from mlx_pam.config import require
 from mlx_pam.continuation import Generation, GenerationConfig
@@ -29,10 +30,17 @@ MOST_BYTES = 1 << 20
 LEFT_UNREAD = 1 << 24
 """Bytes of a refused body that are taken off the line, so that the client reads why."""
 ROUTES = {"/v1/completions": "POST", "/v1/models": "GET", "/health": "GET"}
+METHODS = {"GET": "GET, HEAD, OPTIONS", "POST": "POST, OPTIONS"}
+"""Methods that a route answers, by its own."""
 SETTINGS = {field.name for field in dataclasses.fields(GenerationConfig)} - {"logprobs"}
-NEUTRAL = {"n": 1, "best_of": 1, "echo": False, "frequency_penalty": 0, "presence_penalty": 0}
+NEUTRAL: dict[str, Any] = {
+    "n": 1, "best_of": 1, "echo": False, "frequency_penalty": 0, "presence_penalty": 0,
+    "logit_bias": {}, "suffix": "",
+}  # fmt: skip
 """Fields of OpenAI's that are not offered, and the value at which they ask for nothing."""
-FIELDS = SETTINGS | {"prompt", "model", "stream", "user"} | set(NEUTRAL)
+UNSET = {"seed": -1, "top_k": -1}
+"""Values by which widely used clients say that a setting is not given: no seed, no filter."""
+FIELDS = SETTINGS | {"prompt", "model", "stream", "stream_options", "user"} | set(NEUTRAL)
 
 
 class CompletionServer(ThreadingHTTPServer):
@@ -41,7 +49,18 @@ class CompletionServer(ThreadingHTTPServer):
     daemon_threads = True
     model: LanguageModel
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        max_prompt_tokens: int = 32768,
+        allow_origin: str | None = None,
+    ) -> None:
+        """max_prompt_tokens: a longer prompt is refused. allow_origin: of the web pages that may
+        read the answers, or "*" for all.
+        """
+        self.max_prompt_tokens, self.allow_origin = max_prompt_tokens, allow_origin
+        self.started, self.completions = time.time(), 0
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.turn = threading.Lock()  # whose request the model works on
         self.closing = False
@@ -77,6 +96,22 @@ class CompletionServer(ThreadingHTTPServer):
         finally:
             self.closing = True
             self.turn.acquire(timeout=10)  # the array library is at rest when Python ends
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.model.backend.leave_thread()
+
+    def health(self) -> dict[str, Any]:
+        """Whether the model is at work, and what it has done since the server started."""
+        return {
+            "status": "busy" if self.turn.locked() else "ready",
+            "model": self.model_id,
+            "backend": self.model.backend.description,
+            "completions": self.completions,
+            "uptime_s": round(time.time() - self.started, 1),
+        }
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that left is no error
@@ -124,20 +159,52 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(self) -> None:
-        path = self.path.partition("?")[0]
-        if path not in ROUTES:
-            text = f"there is no path {path!r}; paths: {', '.join(ROUTES)}"
+        path, route = self._path(), self._route()
+        if route is None:
+            text = f"there is no path {path!r}; paths: {', '.join(ROUTES)}, /v1/models/ID"
             raise _Refusal(HTTPStatus.NOT_FOUND, text)
-        if self.command != ROUTES[path]:
-            text = f"method must be {ROUTES[path]} at {path}, got {self.command}"
+        if self.command == "OPTIONS":
+            self._send_options(METHODS[route])
+            return
+        if self.command not in METHODS[route].split(", "):
+            text = f"method must be one of {METHODS[route]} at {path}, got {self.command}"
             raise _Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text)
         if path == "/health":
-            self._send({"status": "ok"})
+            self._send(self.server.health())
         elif path == "/v1/models":
-            model = {"id": self.server.model_id, "object": "model", "owned_by": "mlx_pam"}
-            self._send({"object": "list", "data": [model]})
+            self._send({"object": "list", "data": [self._model()]})
+        elif path != "/v1/completions":
+            self._require_model("the model", unquote(path.removeprefix("/v1/models/")))
+            self._send(self._model())
         else:
             self._complete(self._body())
+
+    def _path(self) -> str:
+        return self.path.partition("?")[0]
+
+    def _route(self) -> str | None:
+        """The method of the path, None if there is no such path."""
+        path = self._path()
+        return "GET" if path.startswith("/v1/models/") else ROUTES.get(path)
+
+    def _model(self) -> dict[str, Any]:
+        created = int(self.server.started)
+        return {
+            "id": self.server.model_id, "object": "model", "created": created,
+            "owned_by": "mlx_pam",
+        }  # fmt: skip
+
+    def _require_model(self, name: str, model: str) -> None:
+        if model != self.server.model_id:
+            text = f"{name} must be {self.server.model_id!r}, got {model!r}"
+            raise _Refusal(HTTPStatus.NOT_FOUND, text, "model", "model_not_found")
+
+    def _send_options(self, methods: str) -> None:
+        headers = {"Allow": methods, "Content-Length": "0"}
+        if self.server.allow_origin:
+            headers["Access-Control-Allow-Methods"] = methods
+            headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type"
+        self._begin(HTTPStatus.NO_CONTENT, headers)
 
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length")
@@ -181,34 +248,51 @@ class _Handler(BaseHTTPRequestHandler):
                 if body.get("stream"):
                     self._event(head | {"choices": [_choice(piece)]})
         result = pieces.result()
+        self.server.completions += 1
         if body.get("stream"):
             self._event(head | {"choices": [_choice("", result)]} | _usage(result))
+            if body.get("stream_options", {}).get("include_usage"):
+                self._event(head | {"choices": []} | _usage(result))
             self.wfile.write(b"data: [DONE]\n\n")
         else:
             self._send(head | {"choices": [_choice(result.text, result)]} | _usage(result))
 
     def _pieces(self, body: dict[str, Any]) -> Stream:
         """The text to come; `ConfigError` if the request is wrong."""
-        for name in body:
-            require(name in FIELDS, f"field {name!r}", f"one of {', '.join(sorted(FIELDS))}", name)
+        for name in body.keys() - FIELDS:
+            fields = ", ".join(sorted(FIELDS))
+            text = f"{name} is not a supported field; fields: {fields}"
+            raise _Refusal(HTTPStatus.BAD_REQUEST, text)
         for name, neutral in NEUTRAL.items():
             value = body.get(name, neutral)
             require(value == neutral, name, f"absent or {neutral!r}: it is not offered", value)
         model = body.get("model", self.server.model_id)
         require(isinstance(model, str), "model", "a text", model)
-        if model != self.server.model_id:
-            text = f"model must be {self.server.model_id!r} or absent, got {model!r}"
-            raise _Refusal(HTTPStatus.NOT_FOUND, text, "model", "model_not_found")
+        self._require_model("model", model)
         streamed = body.get("stream", False)
         require(isinstance(streamed, bool), "stream", "a boolean", streamed)
+        options = body.get("stream_options", {})
+        known = isinstance(options, dict) and options.keys() <= {"include_usage"}
+        rule = "an object with include_usage alone, a boolean"
+        known = known and isinstance(options.get("include_usage", False), bool)
+        require(known, "stream_options", rule, options)
         stop = body.get("stop", [])
         require(isinstance(stop, (str, list)), "stop", "a text or a list of texts", stop)
         prompt = body.get("prompt")
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+            require(len(prompt) == 1, "prompt", "a single one in a request", prompt)
+            prompt = prompt[0]
         is_ids = isinstance(prompt, list) and all(type(token) is int for token in prompt)
         is_prompt = isinstance(prompt, str) or is_ids
         require(is_prompt, "prompt", "a text or a list of token ids", prompt)
         settings = {name: body[name] for name in SETTINGS & body.keys()}
-        return stream(self.server.model, prompt, **settings)
+        for name, unset in UNSET.items():
+            if settings.get(name) == unset:
+                settings[name] = GenerationConfig.seed if name == "seed" else 0
+        pieces = stream(self.server.model, prompt, before_chunk=self._require_client, **settings)
+        most, tokens = self.server.max_prompt_tokens, pieces.result().prompt_tokens
+        require(tokens <= most, "prompt", f"at most {most:,} tokens long", f"{tokens:,} tokens")
+        return pieces
 
     def _while_heard(self, pieces: Stream) -> Iterator[str]:
         """The pieces, as long as somebody waits for them."""
@@ -233,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self._begun:
             self._event({"error": error})
             return
-        allow = {"Allow": ROUTES[self.path.partition("?")[0]]} if status == 405 else {}
+        allow = {"Allow": METHODS[self._route()]} if status == 405 else {}
         self._send({"error": error}, status, allow)
         if self._unread:
             self._take_off_the_line()
@@ -261,6 +345,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self, status: HTTPStatus, headers: dict[str, str]) -> None:
         self.send_response(status)
+        if self.server.allow_origin:
+            headers = headers | {"Access-Control-Allow-Origin": self.server.allow_origin}
         for name, value in (headers | {"Cache-Control": "no-store", "Connection": "close"}).items():
             self.send_header(name, value)
         self.end_headers()

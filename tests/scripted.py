@@ -16,10 +16,13 @@ NextLogits = Callable[[tuple[int, ...]], np.ndarray]
 class ScriptedBackend:
     """Stands where a `Backend` does; keeps every decoder that was made."""
 
-    name = "scripted"
+    name = description = "scripted"
 
     def __init__(self) -> None:
         self.decoders: list[ScriptedDecoder] = []
+
+    def leave_thread(self) -> None:
+        self.threads_left = getattr(self, "threads_left", 0) + 1
 
     def Decoder(self, model: NextLogits, tokens: int = 0) -> ScriptedDecoder:
         self.decoders.append(ScriptedDecoder(model))
@@ -31,8 +34,13 @@ class ScriptedDecoder:
         self.next_logits = next_logits
         self.rows: list[tuple[int, ...]] = []
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = lambda: None
+    ) -> np.ndarray:
+        """A chunk is one token."""
         assert all(len(prompt) > 0 for prompt in prompts)
+        for _ in range(max(map(len, prompts))):
+            before_chunk()
         self.rows = [tuple(prompt) for prompt in prompts]
         return self._logits()
 

@@ -230,3 +230,19 @@ def test_the_newest_run_is_the_one_written_last(tmp_path):
     for name in ("a/step-00000009", "b/step-00000001", "b/step-00000002"):
         checkpoint.save(tmp_path / "runs" / name, config, initial_weights(config, 0))
     assert newest_run(tmp_path / "runs") == tmp_path / "runs" / "b"
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, 5, b"bytes", [1.5], [True], [None], ["a", None], [[1], 2]]
+)
+def test_a_prompt_of_another_type_is_an_error_by_name(prompt):
+    with pytest.raises(ConfigError, match=r"prompt must be a text.*, got"):
+        generate(scripted(undecided), prompt, max_tokens=1)
+
+
+def test_no_stop_texts_are_none_and_others_are_texts():
+    model = scripted(undecided)
+    for none in (None, (), []):
+        assert len(generate(model, "Once", stop=none, max_tokens=2, seed=1).tokens) == 2
+    with pytest.raises(ConfigError, match="stop must be a text or a list of texts, got 5"):
+        generate(model, "Once", stop=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 
 import numpy as np
 import oracle
@@ -190,6 +191,24 @@ def test_a_prompt_longer_than_one_prefill_piece_is_read_whole(backend, config):
     logits += [decoder.step(np.array([text[at] for text in texts])) for at in (-2, -1)]
     for row, text in enumerate(texts):
         expected = oracle.model_logits(config, weights, text[None])[0, -3:]
+        assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
+
+
+@every_family
+def test_extend_after_a_restored_state_is_token_by_token(backend, config, monkeypatch):
+    module = importlib.import_module(type(backend).__module__)
+    monkeypatch.setattr(module, "PREFILL_TOKENS", 16)
+    texts, weights, chunks = windows(0, 2, 90), initial_weights(config, 3), []
+    begun, model = [texts[0, :20].tolist(), texts[1, :7].tolist()], backend.build(config, weights)
+    first, second = backend.Decoder(model), backend.Decoder(model)
+    first.prefill(begun)
+    second.restore(first.state())
+    more = [texts[0, 20:70].tolist(), texts[1, 7:40].tolist()]
+    logits = [second.extend(more, lambda: chunks.append(None))]
+    logits.append(second.step(texts[[0, 1], [70, 40]]))
+    assert len(chunks) == 4
+    for row, end in enumerate((71, 41)):
+        expected = oracle.model_logits(config, weights, texts[row : row + 1, :end])[0, -2:]
         assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import socket
@@ -11,8 +12,8 @@ import threading
 
 import pytest
 from new_process import environment, mlx_pam
-from scripted import saying, scripted, undecided
-from serving import ask, events, serving
+from scripted import ScriptedDecoder, saying, scripted, undecided
+from serving import ask, events, exchange, serving
 from tiny_models import random_checkpoint
 
 from mlx_pam import generate, load
@@ -113,6 +114,87 @@ def test_a_client_that_leaves_ends_its_text_and_nothing_else(streamed, capfd) ->
     assert status == 200
     assert answer["choices"][0]["text"]
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_client_that_leaves_ends_the_prefill_of_its_prompt() -> None:
+    read, begun, left = [], threading.Event(), threading.Event()
+    tokens, model = 30_000, scripted(undecided)
+
+    class Waiting(ScriptedDecoder):
+        def prefill(self, prompts, before_chunk=lambda: None):
+            def chunk() -> None:
+                read.append(None)
+                if len(prompts[0]) == tokens:
+                    begun.set()
+                    assert left.wait(60)
+                before_chunk()
+
+            return super().prefill(prompts, chunk)
+
+    model.backend.Decoder = lambda model, tokens: Waiting(model)
+    data = json.dumps({"prompt": [5] * tokens}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(data)
+    with serving(model) as server:
+        with socket.create_connection(("127.0.0.1", server.server_port)) as line:
+            line.sendall(head + data)
+            assert begun.wait(60)
+        left.set()
+        status, _ = ask(server, "/v1/completions", {"prompt": "Once", "max_tokens": 2})
+    assert status == 200
+    assert len(read) < tokens
+
+
+def test_a_long_prompt_is_refused() -> None:
+    with serving(scripted(undecided)) as server:
+        server.max_prompt_tokens = 3
+        status, answer = ask(server, "/v1/completions", {"prompt": [5] * 4})
+        assert (status, answer["error"]["param"]) == (400, "prompt")
+        assert "at most 3 tokens long, got '4 tokens'" in answer["error"]["message"]
+        assert ask(server, "/v1/completions", {"prompt": [5] * 3, "max_tokens": 1})[0] == 200
+
+
+def test_the_neutral_fields_of_widely_used_clients_are_accepted() -> None:
+    neutral = {"logit_bias": {}, "suffix": "", "logprobs": None, "echo": False, "seed": -1,
+               "top_k": -1, "stop": None, "n": 1, "user": "me"}  # fmt: skip
+    greedy = {"temperature": 0, "max_tokens": 4}
+    with serving(scripted(undecided)) as server:
+        _, expected = ask(server, "/v1/completions", {"prompt": "Once", **greedy})
+        ids = gpt2().encode("Once")
+        for prompt in ("Once", ["Once"], ids, [ids]):
+            status, answer = ask(server, "/v1/completions", {"prompt": prompt, **greedy, **neutral})
+            assert status == 200, answer
+            assert answer["choices"][0]["text"] == expected["choices"][0]["text"]
+        parts = events(server, prompt="Once", stream_options={"include_usage": True}, **greedy)
+    assert (parts[-1]["choices"], parts[-1]["usage"]) == ([], expected["usage"])
+    assert parts[-2]["choices"][0]["finish_reason"] == "length"
+
+
+def test_models_health_and_methods() -> None:
+    model = scripted(undecided)
+    with serving(model) as server:
+        _, listed = ask(server, "/v1/models")
+        (entry,) = listed["data"]
+        assert set(entry) == {"id", "object", "created", "owned_by"}
+        assert ask(server, f"/v1/models/{entry['id']}") == (200, entry)
+        assert ask(server, "/v1/completions", {"prompt": "Once", "max_tokens": 1})[0] == 200
+        _, health = ask(server, "/health")
+        assert (health["status"], health["completions"]) == ("ready", 1)
+        with server.turn:
+            assert ask(server, "/health")[1]["status"] == "busy"
+        assert exchange(server, "HEAD", "/v1/models", None, {}) == (200, b"")
+        assert exchange(server, "OPTIONS", "/v1/completions", None, {}) == (204, b"")
+    assert model.backend.threads_left >= 7  # each connection is a thread
+
+
+@pytest.mark.parametrize("origin", [None, "http://localhost:3000"])
+def test_web_pages_read_the_answers_only_where_their_origin_is_allowed(origin) -> None:
+    with serving(scripted(undecided)) as server:
+        server.allow_origin = origin
+        for method, path in (("OPTIONS", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/no")):
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+            connection.request(method, path)
+            assert connection.getresponse().headers["Access-Control-Allow-Origin"] == origin
+            connection.close()
 
 
 def test_a_model_that_fails_is_an_error_and_the_next_request_is_answered(capfd) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -55,30 +55,42 @@ class Decoder:
         self._positions = np.zeros(0, np.int64)
 
     @torch.inference_mode()
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> np.ndarray:
-        lengths = np.array([len(prompt) for prompt in prompts])
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = lambda: None
+    ) -> np.ndarray:
+        self._memories, self._positions = [], np.zeros(len(prompts), np.int64)
+        return self.extend(prompts, before_chunk)
+
+    @torch.inference_mode()
+    def extend(
+        self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = lambda: None
+    ) -> np.ndarray:
+        first, lengths = self._positions, np.array([len(prompt) for prompt in prompts])
+        end = int((first + lengths).max())
         ids = np.zeros((len(prompts), lengths.max()), np.int64)
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt  # padding comes last and leaves the memory as it was
-        memories, last = None, None
+        memories, last = self._memories, None
         for start in range(0, ids.shape[1], PREFILL_TOKENS):
-            positions = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
-            inside = positions < lengths[:, None]  # [B, T]
+            before_chunk()
+            chunk = np.arange(start, min(start + PREFILL_TOKENS, ids.shape[1]))
+            positions = chunk if (first == 0).all() else first[:, None] + chunk  # [(B,) T]
+            inside = chunk < lengths[:, None]  # [B, T]
             mask = None if inside.all() else torch.from_numpy(inside).to(self._device)
-            memories = memories and self._with_room(memories, ids.shape[1])
+            memories = self._with_room(memories, end) if memories else None
             with as_written():  # a prompt's length is met once
                 hidden, memories = self.model.hidden(
-                    torch.from_numpy(ids[:, positions]).to(self._device),
+                    torch.from_numpy(ids[:, chunk]).to(self._device),
                     self.model.phases(positions),
                     memories,
                     mask,
                 )
-            final = np.clip(lengths - 1 - start, 0, len(positions) - 1)
+            final = np.clip(lengths - 1 - start, 0, len(chunk) - 1)
             here = hidden[torch.arange(len(prompts)), torch.from_numpy(final)]  # [B, (2,) D]
             ends_here = torch.from_numpy(inside.any(axis=1)).to(self._device)
             ends_here = ends_here.reshape(-1, *[1] * (here.ndim - 1))
             last = here if last is None else torch.where(ends_here, here, last)
-        self._memories, self._positions = memories, lengths.astype(np.int64)
+        self._memories, self._positions = memories, first + lengths
         return self._logits(last)
 
     @torch.inference_mode()
@@ -176,6 +188,9 @@ class TorchBackend:
         dy, dstate = cotangents
         gradients = torch.autograd.grad(outputs, leaves, [tensor(dy, dtype), tensor(dstate)])
         return [to_numpy(x) for x in outputs], [to_numpy(x) for x in gradients]
+
+    def leave_thread(self) -> None:
+        """PyTorch needs nothing here."""
 
     def memory_bytes(self) -> int:
         if self.device == "cuda":

@@ -117,6 +117,11 @@ def test_a_state_has_one_size_and_moves_to_another_decoder(backend, config, othe
     second = get_backend(other)
     second = second.Decoder(second.build(config, weights))
     second.restore(state)
+    found = second.extend([[7, 8, RESET, 9], [6, 5]])
+    for prompt in ([7, 6], [8, 5]):
+        expected = first.step(np.array(prompt))
+    assert error(found[1], expected[1], config) < 1
+    second.restore(first.state())
     for tokens in ([5, 6], [RESET, 8], [9, 10]):
         found, expected = (decoder.step(np.array(tokens)) for decoder in (second, first))
         assert error(found, expected, config) < 1
