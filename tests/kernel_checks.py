@@ -34,18 +34,6 @@ def gradients_of_one_output(
     return tuple(map(array, gradients))
 
 
-def steps_in_place(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
-    """y of all tokens and the state, which stays where it lies."""
-    from mlx_pam.torch import kernels
-
-    *rows, state = tensors(inputs)
-    place, outputs = state.data_ptr(), []
-    for t in range(rows[0].shape[1]):
-        outputs.append(kernels.step_(*(x[:, t : t + 1] for x in rows), state))
-    assert state.data_ptr() == place
-    return array(torch.cat(outputs, dim=1)), array(state)
-
-
 def compiled(function):
     """In one graph, forward and backward, without generated code."""
     return torch.compile(function, fullgraph=True, backend="aot_eager")
@@ -56,8 +44,6 @@ def check_operators(inputs: Inputs) -> None:
     from mlx_pam.torch.kernels import operator
 
     leaves = tensors(inputs)
-    token = [x[:, :1] for x in leaves[:4]]
-    torch.library.opcheck(operator.step_, (*token, leaves[-1].clone()))
     for leaf in leaves:
         leaf.requires_grad_()
     torch.library.opcheck(operator.retrieve, tuple(leaves))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # A part may import from the rows above its own, and from itself.
 LEVELS = [
-    {"cache", "errors", "phases", "processes"},
+    {"cache", "compilers", "errors", "phases", "processes"},
     {"blas", "durable", "host_memory", "outcome", "paths"},
     {"config"},
     {"parameters", "decoder_state", "data", "sampling", "stop_texts"},
@@ -37,8 +37,8 @@ ONLY = {
     "durable": {"errors"},
     "checkpoint": {"errors", "config", "durable", "parameters", "paths"},
     "torch": {
-        "errors", "config", "parameters", "decoder_state", "host_memory", "outcome", "phases",
-        "processes",
+        "compilers", "errors", "config", "parameters", "decoder_state", "host_memory", "outcome",
+        "phases", "processes",
     },
 }  # fmt: skip
 CONFINED = {

@@ -17,7 +17,7 @@ from mlx_pam.torch import distributed
 from mlx_pam.torch.arrays import DTYPES, named_arrays, named_weights, set_weights, tensor_like
 from mlx_pam.torch.models import Model
 from mlx_pam.torch.models.diagnostics import activations
-from mlx_pam.torch.ops.fusing import as_written, can_compile
+from mlx_pam.torch.ops.fusing import as_written, can_compile, compile_layers
 from mlx_pam.torch.ops.loss import summed_loss, token_losses
 
 
@@ -62,8 +62,7 @@ class Learner:
         self._phases: dict[int, Tensor] = {}
         self._targets = 0  # in the accumulated gradient
         if can_compile(self._device.type):
-            for layer in model.layers:  # one trace of the block serves them all
-                layer.compile(dynamic=False)
+            compile_layers(model.layers)
         self._hidden = distributed.spread(model)
 
     def _inputs(self, batch: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mlx_pam import host_memory, processes
-from mlx_pam.config import ModelConfig
+from mlx_pam import compilers, host_memory, processes
+from mlx_pam.config import MemoryConfig, ModelConfig
 from mlx_pam.decoder_state import checked_state, room, state_shapes
 from mlx_pam.parameters import initial_weights
 from mlx_pam.torch import distributed
@@ -23,12 +23,20 @@ from mlx_pam.torch.arrays import DTYPES, named_weights, set_weights, to_numpy
 from mlx_pam.torch.learner import Learner
 from mlx_pam.torch.models import Model
 from mlx_pam.torch.models import build as build_model
-from mlx_pam.torch.ops.fusing import as_written, can_compile
+from mlx_pam.torch.ops.fusing import as_written, can_compile, compile_layers
 from mlx_pam.torch.ops.product import fused_product, product
 from mlx_pam.torch.ops.retrieval import FORMS, retrieve
+from mlx_pam.torch.replay import Replayed
 
 PREFILL_TOKENS = 1024  # prompt tokens per row read at once
 COMPILED_FROM = 1000  # tokens to come
+REPLAYED_FROM = 64  # tokens to come; recording a CUDA graph takes as long as a few steps
+
+
+def can_replay(model: Model) -> bool:
+    """Whether a step can be a CUDA graph: of a state of one size, whole in this process."""
+    on_cuda = next(model.parameters()).device.type == "cuda"
+    return on_cuda and isinstance(model.config, MemoryConfig) and distributed.size() == 1
 
 
 def best_device() -> torch.device:
@@ -45,14 +53,14 @@ class Decoder:
     def __init__(self, model: Model, tokens: int = 0):
         self.model = model
         self._device = next(model.parameters()).device
-        # a CPU's compiler takes seconds, which a long text earns back
-        worth_it = self._device.type != "cpu" or tokens >= COMPILED_FROM
-        self._compiled = worth_it and can_compile(self._device.type)
+        # the compiler takes seconds, and more on a GPU, which a long text earns back
+        self._compiled = tokens >= COMPILED_FROM and can_compile(self._device.type)
         if self._compiled:
-            for layer in model.layers:
-                layer.compile(dynamic=False)
+            compile_layers(model.layers)
         self._memories: list[Tensor] = []
         self._positions = np.zeros(0, np.int64)
+        self._replayed: Replayed | None = None
+        self._may_replay = tokens >= REPLAYED_FROM and can_replay(model)
 
     @torch.inference_mode()
     def prefill(
@@ -91,7 +99,8 @@ class Decoder:
             ends_here = ends_here.reshape(-1, *[1] * (here.ndim - 1))
             last = here if last is None else torch.where(ends_here, here, last)
         self._memories, self._positions = memories, first + lengths
-        return self._logits(last)
+        self._replayed = None
+        return self._read(self._logits(last))
 
     @torch.inference_mode()
     def step(self, tokens: np.ndarray) -> np.ndarray:
@@ -100,13 +109,36 @@ class Decoder:
         self._positions = self._positions + 1
         self._memories = self._with_room(self._memories, int(self._positions.max()))
         with contextlib.nullcontext() if self._compiled else as_written():
-            hidden, self._memories = self.model.hidden(ids, phases, self._memories)
-            return self._logits(hidden[:, -1])
+            if self._may_replay and self._replayed is None:
+                self._record(ids, phases)
+            if self._replayed is not None:
+                return self._read(self._replayed(ids, phases))
+            logits, self._memories = self._next(ids, phases, self._memories)
+            return self._read(logits)
 
-    def _logits(self, hidden: Tensor) -> np.ndarray:
+    def _next(
+        self, ids: Tensor, phases: Tensor, memories: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Logits after a token of each text, `[B, V]`, and the memories after it."""
+        hidden, memories = self.model.hidden(ids, phases, memories)
+        return self._logits(hidden[:, -1]), memories
+
+    def _record(self, ids: Tensor, phases: Tensor) -> None:
+        """Have the steps to come replay one; where it cannot be recorded, they run one by one."""
+        try:
+            self._replayed = Replayed(self._next, ids, phases, self._memories)
+            self._memories = self._replayed.memories
+        except RuntimeError as error:
+            self._may_replay = False
+            compilers.note(f"decoding without a CUDA graph, slower: {compilers.reason(error)}")
+
+    def _logits(self, hidden: Tensor) -> Tensor:
         x, table = self.model.embedding.head(hidden)
-        read = fused_product if self._compiled else product
-        return distributed.agreed(read(x, table).float()).cpu().numpy()
+        return (fused_product if self._compiled else product)(x, table).float()
+
+    @staticmethod
+    def _read(logits: Tensor) -> np.ndarray:
+        return distributed.agreed(logits).cpu().numpy()
 
     def _with_room(self, memories: list[Tensor], tokens: int) -> list[Tensor]:
         """The memories with room for so many tokens; only a transformer's ever have to grow."""
@@ -126,6 +158,7 @@ class Decoder:
         arrays = checked_state(self.model.config, state)
         self._memories = [torch.from_numpy(array).to(self._device) for array in arrays]
         self._positions = np.asarray(state["positions"], np.int64)
+        self._replayed = None
 
 
 class TorchBackend:

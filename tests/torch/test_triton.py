@@ -148,15 +148,6 @@ def test_a_loss_may_look_at_one_output_alone(run, used):
         assert oracle.relative_error(gradient, getattr(expected, name)) < TOLERANCE, name
 
 
-@fields
-def test_steps_in_place_are_the_token_loop(run, is_complex):
-    inputs, *_ = draw(is_complex, 6, 16, "mixed")
-    y, state = run(kernel_checks.steps_in_place, inputs)
-    expected_y, expected_state = oracle.retrieve(*inputs)
-    assert oracle.relative_error(y, expected_y) < TOLERANCE
-    assert oracle.relative_error(state, expected_state) < TOLERANCE
-
-
 @pytest.mark.parametrize("time", [1, 20])
 def test_torch_compile_takes_the_operator_in_one_piece(run, time):
     inputs, dy, dstate = draw(True, time, 8, "smooth")

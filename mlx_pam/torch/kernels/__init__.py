@@ -61,13 +61,3 @@ def fused(
     if reason := obstacle(q):
         raise BackendError(f'form="fused" {reason}')
     return operator.retrieve(q, k, v, log_decay, state)
-
-
-def step_(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor) -> Tensor:
-    """y of one token, T = 1; the state, contiguous, is brought up to date in place. No gradient.
-
-    One kernel that reads and writes the state once: what a decoder captures in a CUDA graph.
-    """
-    if reason := obstacle(q):
-        raise BackendError(f"a step in place {reason}")
-    return operator.step_(q, k, v, log_decay, state)

@@ -167,20 +167,3 @@ def _differentiate(ctx, dy, dstate):
 
 
 retrieve.register_autograd(_differentiate, setup_context=_keep)
-
-
-@torch.library.custom_op(
-    "mlx_pam::retrieve_step_",
-    mutates_args=("state",),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor log_decay, Tensor(a!) state) -> Tensor",
-)
-def step_(q, k, v, log_decay, state):
-    """y of one token (T = 1), the state brought up to date where it lies. It has no gradient."""
-    q, k, v, log_decay = (x.contiguous() for x in (q, k, v, log_decay))
-    with torch.cuda.device_of(q):
-        return _launch_step(q, k, v, log_decay, state, state)
-
-
-@step_.register_fake
-def _(q, k, v, log_decay, state):
-    return q.new_empty(q.shape)
