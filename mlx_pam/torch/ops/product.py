@@ -26,8 +26,8 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     rows = x.numel() // x.shape[-1]
     if rows > FEW_ROWS or not torch.compiler.is_compiling():
         return real_linear(x, weight)
-    x = x.reshape(rows, -1).to(weight.dtype)
-    y = (weight[:, None, :] * x).sum(dim=-1)  # [m, rows]
+    few = x.reshape(rows, -1).to(weight.dtype)
+    y = (weight[:, None, :] * few).sum(dim=-1)  # [m, rows]
     return y.T.reshape(*x.shape[:-1], weight.shape[0])
 
 
