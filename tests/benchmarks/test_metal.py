@@ -50,7 +50,7 @@ def test_a_record_that_cannot_be_written_is_known_before_the_measurements(
     monkeypatch.setattr(metal, "measure", lambda *_: pytest.fail("it has begun"))
     (tmp_path / "file").touch()
     assert cli.main(["bench", "--json", str(tmp_path / "file" / "record.json")]) == 2
-    assert "--json must be a file to write to" in capsys.readouterr().err
+    assert "--json must be a file that can be written" in capsys.readouterr().err
     assert cli.main(["bench", "--json", str(tmp_path)]) == 2
 
 
