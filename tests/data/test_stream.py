@@ -119,7 +119,7 @@ def test_windows_are_shuffled_by_the_seed_within_a_block(tmp_path: Path) -> None
 def test_long_texts_are_cut_into_passages_that_can_be_returned_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlx_pam.data.gpt2.pieces.__defaults__", (20,))
+    monkeypatch.setattr("mlx_pam.data.gpt2.pieces.__defaults__", (20, None))
     text = "".join(f"line {number}, its words\r\n" for number in range(300))
     (tmp_path / "a.txt").write_bytes(text.encode())
     (tmp_path / "b.txt").write_bytes(b"short")
