@@ -40,7 +40,8 @@ class GenerationConfig(SamplingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("max_tokens", self.max_tokens, least=0)
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        stop = () if stop is None else stop
         require(isinstance(stop, list | tuple), "stop", "a text or a list of texts", self.stop)
         stop = tuple(stop)
         for text in stop:
@@ -89,7 +90,8 @@ class Row:
         begins = state is None or state.recent[-1:] == (tokenizer.end_of_text,)
         is_text = isinstance(prompt, str)
         if not is_text:
-            whole = isinstance(prompt, Sequence | np.ndarray) and all(map(_is_id, prompt))
+            ids = isinstance(prompt, Sequence | np.ndarray) and not isinstance(prompt, bytes)
+            whole = ids and all(map(_is_id, prompt))
             require(whole, "prompt", "a text or token ids, which are whole numbers", prompt)
         ids = tokenizer.encode(prompt, begins) if is_text else [int(i) for i in prompt]
         for token in ids:

@@ -159,6 +159,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(self) -> None:
+        origin = self.headers.get("Origin")  # which browsers send, other clients do not
+        if origin and self.server.allow_origin not in ("*", origin):
+            text = f"web pages of {origin} are not allowed: serve with --allow-origin {origin}"
+            raise _Refusal(HTTPStatus.FORBIDDEN, text)
         path, route = self._path(), self._route()
         if route is None:
             text = f"there is no path {path!r}; paths: {', '.join(ROUTES)}, /v1/models/ID"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlx_pam import checkpoint
+from mlx_pam import blas, checkpoint
 from mlx_pam.config import ModelConfig, PAMConfig, TrainConfig, TransformerConfig
 from mlx_pam.training.loop import TrainResult, train
 from mlx_pam.training.metrics import read_log
@@ -64,6 +64,7 @@ def eager() -> Iterator[None]:
 @contextlib.contextmanager
 def on_cpu() -> Iterator[None]:
     """MLX's CPU as the default device inside: there sums have one order, and runs are compared."""
+    blas.preload()  # before MLX is loaded, as a run does: another BLAS rounds otherwise
     import mlx.core as mx
 
     before = mx.default_device()

@@ -244,5 +244,10 @@ def test_no_stop_texts_are_none_and_others_are_texts():
     model = scripted(undecided)
     for none in (None, (), []):
         assert len(generate(model, "Once", stop=none, max_tokens=2, seed=1).tokens) == 2
-    with pytest.raises(ConfigError, match="stop must be a text or a list of texts, got 5"):
-        generate(model, "Once", stop=5)
+    for wrong in (5, 0, False):
+        with pytest.raises(
+            ConfigError, match=f"stop must be a text or a list of texts, got {wrong}"
+        ):
+            generate(model, "Once", stop=wrong)
+    with pytest.raises(ConfigError, match="prompt must be a text or token ids"):
+        stream(model, b"Once")

@@ -9,6 +9,7 @@ import numpy as np
 import oracle
 import pytest
 
+from mlx_pam import decoder_state
 from mlx_pam.backend import get_backend
 from mlx_pam.config import PAMConfig, SAMConfig, TransformerConfig, recipe_for
 from mlx_pam.decoder_state import ROOM_STEP, state_shapes
@@ -198,16 +199,17 @@ def test_a_prompt_longer_than_one_prefill_piece_is_read_whole(backend, config):
 def test_extend_after_a_restored_state_is_token_by_token(backend, config, monkeypatch):
     module = importlib.import_module(type(backend).__module__)
     monkeypatch.setattr(module, "PREFILL_TOKENS", 16)
+    monkeypatch.setattr(decoder_state, "ROOM_STEP", 16)
     texts, weights, chunks = windows(0, 2, 90), initial_weights(config, 3), []
     begun, model = [texts[0, :20].tolist(), texts[1, :7].tolist()], backend.build(config, weights)
     first, second = backend.Decoder(model), backend.Decoder(model)
     first.prefill(begun)
     second.restore(first.state())
-    more = [texts[0, 20:70].tolist(), texts[1, 7:40].tolist()]
+    more = [texts[0, 20:23].tolist(), texts[1, 7:70].tolist()]
     logits = [second.extend(more, lambda: chunks.append(None))]
-    logits.append(second.step(texts[[0, 1], [70, 40]]))
+    logits.append(second.step(texts[[0, 1], [23, 70]]))
     assert len(chunks) == 4
-    for row, end in enumerate((71, 41)):
+    for row, end in enumerate((24, 71)):
         expected = oracle.model_logits(config, weights, texts[row : row + 1, :end])[0, -2:]
         assert oracle.relative_error(np.stack([x[row] for x in logits]), expected) < 2e-5
 

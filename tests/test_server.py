@@ -186,6 +186,16 @@ def test_models_health_and_methods() -> None:
     assert model.backend.threads_left >= 7  # each connection is a thread
 
 
+def test_a_web_page_of_another_origin_is_refused() -> None:
+    body = {"prompt": "Once", "max_tokens": 1}
+    with serving(scripted(undecided)) as server:
+        for allowed, status in ((None, 403), ("http://b", 403), ("http://a", 200), ("*", 200)):
+            server.allow_origin = allowed
+            got, _ = ask(server, "/v1/completions", body, headers={"Origin": "http://a"})
+            assert got == status, allowed
+        assert server.completions == 2
+
+
 @pytest.mark.parametrize("origin", [None, "http://localhost:3000"])
 def test_web_pages_read_the_answers_only_where_their_origin_is_allowed(origin) -> None:
     with serving(scripted(undecided)) as server:

@@ -74,7 +74,7 @@ class Decoder:
         self, prompts: Sequence[Sequence[int]], before_chunk: Callable[[], object] = lambda: None
     ) -> np.ndarray:
         first, lengths = self._positions, np.array([len(prompt) for prompt in prompts])
-        end = int((first + lengths).max())
+        end = int(first.max() + lengths.max())  # padding takes room too
         ids = np.zeros((len(prompts), lengths.max()), np.int64)
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt  # padding comes last and leaves the memory as it was

@@ -63,10 +63,11 @@ def test_arrays_of_fewer_than_eight_numbers_are_taken(dim, is_complex, function)
 
 
 @pytest.mark.parametrize(
-    ("dim", "is_complex"), [(8, True), (24, True), (40, False), (64, True), (128, False)]
+    ("dim", "is_complex"),
+    [(8, True), (22, False), (24, True), (40, False), (64, True), (128, False)],
 )
 def test_fused_is_the_token_loop_at_widths_of_every_kind(dim, is_complex):
-    """One slab or several, blocks of 8 or 16, rows shared by 8, 16 or 32 lanes."""
+    """One slab or several, blocks of 8 or 16, rows shared by 8, 16 or 32 lanes; 22 is padded."""
     assert not too_large(errors(is_complex, 5, dim, "mixed", heads=1))
     assert not too_large(errors(is_complex, 40, dim, "mixed", heads=1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -104,20 +105,41 @@ def test_auto_needs_no_kernels(time, form, recwarn):
 @pytest.mark.parametrize(("time", "form"), [(1, "recurrent"), (70, "chunkwise")])
 def test_auto_falls_back_with_a_notice_that_says_why(time, form, monkeypatch):
     monkeypatch.setattr(metal, "available", lambda: True)
-    for dim in (4, 20, 136):
-        with pytest.warns(UserWarning, match=f"fused.*multiple of 8.*{dim}"):
-            assert retrieval._best_form(*question(time, dim)) == form
+    with pytest.warns(UserWarning, match=r"fused.*takes d up to 128, got 136"):
+        assert retrieval._best_form(*question(time, 136)) == form
     q, k, _ = question(time, 16)
     with pytest.warns(UserWarning, match="fused.*all in one.*float16"):
         assert retrieval._best_form(q, k, q.astype(mx.float16)) == form
 
 
-@pytest.mark.parametrize(("dim", "named"), [(20, "20"), (136, "136")])
-def test_widths_that_the_kernels_do_not_take_raise(dim, named, monkeypatch):
+def test_widths_that_the_kernels_do_not_take_raise(monkeypatch):
     monkeypatch.setattr(metal, "available", lambda: True)
-    inputs, *_ = draw(True, 3, dim, "smooth")
-    with pytest.raises(ConfigError, match=f"fused.*d a multiple of 8.*{named}"):
+    inputs, *_ = draw(True, 3, 136, "smooth")
+    with pytest.raises(ConfigError, match=r"fused.*takes d up to 128, got 136"):
         retrieval.retrieve(*map(mx.array, inputs), form="fused")
+
+
+@pytest.mark.parametrize("is_complex", [True, False], ids=["complex", "real"])
+@pytest.mark.parametrize("dim", [3, 8, 22, 90])
+def test_padding_to_a_width_of_the_kernels_changes_no_value_and_no_gradient(dim, is_complex):
+    inputs, *cotangents = draw(is_complex, 5, dim, "smooth")
+    widths = []
+
+    def recurrent(q, *others):
+        widths.append(q.shape[-1])
+        return retrieval.recurrent(q, *others)
+
+    def answers(form):
+        arrays = [mx.array(x, mx.float32) for x in inputs]
+        return mx.vjp(lambda *x: list(form(*x)), arrays, [mx.array(x) for x in cotangents])
+
+    found = answers(partial(metal.padded, recurrent))
+    expected = answers(retrieval.recurrent)
+    assert widths == [-(-dim // 8) * 8]
+    for ours, theirs in zip(found, expected, strict=True):
+        for x, y in zip(ours, theirs, strict=True):
+            assert x.shape == y.shape
+            assert mx.allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
 def test_no_form_computes_other_than_the_others(monkeypatch):

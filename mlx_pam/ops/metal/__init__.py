@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mlx.core as mx
 
 from mlx_pam.errors import ConfigError
@@ -23,8 +25,8 @@ def unsupported(q: mx.array, k: mx.array, v: mx.array) -> str | None:
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
         names = [str(x.dtype).removeprefix("mlx.core.") for x in (q, k, v)]
         return f"takes q, k and v in float32, float16 or bfloat16, all in one, got {names}"
-    if q.shape[-1] not in WIDTHS:
-        return f"takes d a multiple of 8, at most {WIDTHS[-1]}, got {q.shape[-1]}"
+    if q.shape[-1] > WIDTHS[-1]:
+        return f"takes d up to {WIDTHS[-1]}, got {q.shape[-1]}"
     return None
 
 
@@ -33,8 +35,22 @@ def fused(
 ) -> tuple[mx.array, mx.array]:
     """The dual form inside chunks, the state carried between them, in kernels; differentiable.
 
-    Arguments as in `mlx_pam.ops.retrieval.FORMS`. Raises `ConfigError` where it cannot run.
+    Arguments as in `mlx_pam.ops.retrieval.FORMS`. A d that is no multiple of 8 is padded with
+    channels of zeros, which is exact. Raises `ConfigError` where it cannot run.
     """
     if reason := unsupported(q, k, v):
         raise ConfigError(f'form="fused" {reason}')
-    return tuple(operator.retrieve(q, k, v, log_decay, state))
+    return padded(operator.retrieve, q, k, v, log_decay, state)
+
+
+def padded(
+    retrieve: Callable, q: mx.array, k: mx.array, v: mx.array, log_decay: mx.array, state: mx.array
+) -> tuple[mx.array, mx.array]:
+    """`retrieve` at the next width that the kernels have: y and S_T of the channels that count."""
+    d = q.shape[-1]
+    more = next(width for width in WIDTHS if width >= d) - d
+    if more:
+        q, k, v = (mx.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, more)]) for x in (q, k, v))
+        state = mx.pad(state, [(0, 0)] * (state.ndim - 2) + [(0, more)] * 2)
+    y, last = retrieve(q, k, v, log_decay, state)
+    return (y[..., :d], last[..., :d, :d]) if more else (y, last)

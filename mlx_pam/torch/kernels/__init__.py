@@ -6,8 +6,10 @@ With TRITON_INTERPRET=1 in the environment they run on any CPU, slowly: that is 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mlx_pam.errors import BackendError
@@ -46,8 +48,8 @@ def obstacle(q: Tensor) -> str | None:
         return f"needs tensors on an NVIDIA GPU, got {q.device.type}"
     if q.dtype not in DTYPES:
         return f"takes {', '.join(map(str, DTYPES))}, got {q.dtype}"
-    if q.shape[-1] not in WIDTHS:
-        return f"takes d in {WIDTHS}, got {q.shape[-1]}"
+    if q.shape[-1] > WIDTHS[-1]:
+        return f"takes d up to {WIDTHS[-1]}, got {q.shape[-1]}"
     return None
 
 
@@ -56,8 +58,22 @@ def fused(
 ) -> tuple[Tensor, Tensor]:
     """The dual form inside chunks, the state carried between them, in kernels; differentiable.
 
-    Arguments as in `mlx_pam.torch.ops.retrieval.FORMS`. Raises `BackendError` where it cannot run.
+    Arguments as in `mlx_pam.torch.ops.retrieval.FORMS`. A d that is no power of two from 8 on is
+    padded with channels of zeros, which is exact. Raises `BackendError` where it cannot run.
     """
     if reason := obstacle(q):
         raise BackendError(f'form="fused" {reason}')
-    return operator.retrieve(q, k, v, log_decay, state)
+    return padded(operator.retrieve, q, k, v, log_decay, state)
+
+
+def padded(
+    retrieve: Callable, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`retrieve` at the next width that the kernels have: y and S_T of the channels that count."""
+    d = q.shape[-1]
+    more = next(width for width in WIDTHS if width >= d) - d
+    if more:
+        q, k, v = (F.pad(x, (0, more)) for x in (q, k, v))
+        state = F.pad(state, (0, more, 0, more))
+    y, last = retrieve(q, k, v, log_decay, state)
+    return (y[..., :d], last[..., :d, :d]) if more else (y, last)
