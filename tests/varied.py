@@ -16,7 +16,7 @@ VARIED: dict[str, MemoryConfig] = {
     )
     for family in (PAMConfig, SAMConfig)
     for name in VARIANTS
-    if (family, name) != (SAMConfig, "phase-qk")
+    if family is PAMConfig or name not in ("phase-qk", "smooth-phase")  # pam alone has them
 } | {
     "pam, much at once": PAMConfig(
         **SIZES,

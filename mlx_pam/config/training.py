@@ -38,7 +38,8 @@ class TrainConfig:
     scale: Scale = "5m"
     """Parameters of the model: 300k to 3m without the embedding, 5m to 100m all of them."""
     variant: VariantName | None = None
-    """Change of pam and sam: an ablation of the paper's, or what goes beyond it (recall)."""
+    """Change of pam and sam: an ablation of the paper's, or what goes beyond it (recall,
+    smooth-phase)."""
     protect: Literal["head", "channel"] = "head"
     """Gate of pam and sam: one per head (the paper's equations) or one per head and channel."""
     reset_at_documents: bool = False

@@ -14,7 +14,7 @@ from mlx_pam.errors import ConfigError
 
 @dataclass(frozen=True)
 class Change:
-    """Values of fields of `MemoryConfig`, and what they do, in a line."""
+    """Values of fields of `PAMConfig`, most of them `SAMConfig`'s too, and what they do."""
 
     fields: Mapping[str, Any]
     help: str
@@ -41,6 +41,9 @@ VARIANTS: dict[str, Change] = {
         {"conv_width": 2, "qk_norm": "head", "query_scale": 4.0, "alpha_pam_init": 1.0},
         "a convolution over two tokens, queries and keys of length 1, residual scale 1",
     ),
+    "smooth-phase": Change(
+        {"phase_eps": 0.11}, "the gate's phase in the gated unit is smooth at 0 (pam)"
+    ),
 }
 VariantName = Literal[tuple(VARIANTS)]
 
@@ -50,7 +53,13 @@ def variant(config: ModelConfig, name: VariantName) -> MemoryConfig:
     require_choice("variant", name, tuple(VARIANTS))
     rule = f"absent with model {config.model_type}, which has no memory"
     require(isinstance(config, MemoryConfig), "variant", rule, name)
+    fields = VARIANTS[name].fields
+    for field in fields:
+        if not hasattr(config, field):
+            raise ConfigError(
+                f"variant cannot be {name} here: model {config.model_type} has no {field}"
+            )
     try:
-        return dataclasses.replace(config, **VARIANTS[name].fields)
+        return dataclasses.replace(config, **fields)
     except ConfigError as error:
         raise ConfigError(f"variant cannot be {name} here: {error}") from None

@@ -204,6 +204,7 @@ def test_parts_that_are_left_out_leave_their_weights_and_parts_added_bring_them(
         "phase-qk": 0,
         "hybrid": 2 * 4 * 3 * 8 * 12 + 12 + 1,
         "recall": 4 * (2 * 9 * 2 * 8 + 3),
+        "smooth-phase": 0,
     }
 
 
@@ -216,6 +217,8 @@ def test_a_variant_that_cannot_be_is_refused():
         variant(transformer, "recall")
     with pytest.raises(ConfigError, match="qk_norm must be head or None with model sam"):
         variant(SAMConfig(**SIZES), "phase-qk")
+    with pytest.raises(ConfigError, match="be smooth-phase here: model sam has no phase_eps"):
+        variant(SAMConfig(**SIZES), "smooth-phase")
     with pytest.raises(ConfigError, match=r"attention_every must be .* <= 3, got 4"):
         variant(dataclasses.replace(plain, num_layers=3), "hybrid")
 

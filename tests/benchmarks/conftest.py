@@ -1,0 +1,3 @@
+"""The corpus that is trained on here."""
+
+from small_run import corpus as corpus
