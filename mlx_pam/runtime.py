@@ -188,6 +188,7 @@ class MLXBackend:
 
 
 def _grown(memory: mx.array, shape: tuple[int, ...]) -> mx.array:
+    shape = tuple(map(max, memory.shape, shape))
     if memory.shape == shape:
         return memory
     more = [(0, new - old) for new, old in zip(shape, memory.shape, strict=True)]

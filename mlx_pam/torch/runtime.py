@@ -246,6 +246,7 @@ class TorchBackend:
 
 
 def _grown(memory: Tensor, shape: tuple[int, ...]) -> Tensor:
+    shape = tuple(map(max, memory.shape, shape))
     if memory.shape == shape:
         return memory
     larger = memory.new_zeros(shape)
