@@ -30,7 +30,7 @@ VARIANTS: dict[str, Change] = {
     "channel-gate": Change({"protect": "channel"}, "a protect gate for each channel of a head"),
     "fixed-decay": Change(
         {"fixed_decay": 0.982},
-        "e^-dt is 0.982 at every token, where the learned one starts; the protect gate stays",
+        "e^-dt is 0.982 at every token, where the learned one starts; the gate stays",
     ),
     "phase-qk": Change({"qk_norm": "phase"}, "queries and keys keep their phases alone (pam)"),
     "hybrid": Change(
