@@ -89,6 +89,7 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
         ("text".encode("utf-32"), "UTF-32: convert"),
         (b"PAR1\xff", r"Parquet: .*\.parquet"),
     ],
+    ids=["gzip", "bzip2", "xz", "UTF-16", "UTF-32", "Parquet"],  # of no bytes: gzip's have the time
 )
 def test_file_that_is_something_else_is_named(tmp_path: Path, raw: bytes, said: str) -> None:
     path = tmp_path / "a.txt"
