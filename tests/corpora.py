@@ -25,7 +25,7 @@ def files(folder: Path, **texts: str) -> Path:
     for name, text in texts.items():
         path = folder / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".txt").write_bytes(text.encode())
+        path.with_name(f"{path.name}.txt").write_bytes(text.encode())
     return folder
 
 

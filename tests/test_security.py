@@ -29,6 +29,8 @@ REASONS = {
     ("mlx_pam/data/store.py", "np.memmap"): "of whole numbers alone: see the test below",
     ("mlx_pam/blas.py", "ctypes.CDLL"): "a BLAS that the user or the system has installed",
     ("mlx_pam/blas.py", "subprocess.run"): "the C compiler, on a file of the package",
+    ("mlx_pam/ops/compiling.py", "subprocess.run"): "the C++ compiler, on a line of the package",
+    ("mlx_pam/ops/compiling.py", "ctypes.CDLL"): "what the compiler makes of that line",
     ("mlx_pam/__init__.py", "importlib.import_module"): "modules of a fixed list",
     ("cli/__init__.py", "importlib.import_module"): "modules of a fixed list",
     ("benchmarks/forms.py", "importlib.import_module"): "modules of a fixed list",

@@ -40,7 +40,7 @@ def test_empty_documents_are_no_copies(load: Load, tmp_path: Path) -> None:
 def test_copies_in_the_splits_that_a_corpus_comes_with_are_told_and_stay(
     load: Load, tmp_path: Path
 ) -> None:
-    corpus = load(files(tmp_path / "in", a="one", b="two", valid="two"))
+    corpus = load(files(tmp_path / "in", **{"a.train": "one", "b.train": "two", "valid": "two"}))
     assert text_of(corpus.train) == "one<|endoftext|>two"
     assert corpus.description.endswith("; copies of held-out documents in train: 1")
 
@@ -87,7 +87,9 @@ def test_json_lines_are_documents_split_by_their_number(
     assert text_of(corpus.train).split("<|endoftext|>") == expected
     assert text_of(corpus.validation).split("<|endoftext|>") == [f"line {n}" for n in held_out]
     assert corpus.bytes["train"] == sum(map(len, expected))
-    assert corpus.description == f"{tmp_path}, files: train 30, some documents held out"
+    assert corpus.description == (
+        f"{tmp_path}, files: train 30, text in column 'text', some documents held out"
+    )
 
 
 def test_how_documents_are_found_is_part_of_name_and_fingerprint(
