@@ -42,7 +42,7 @@ def variants(outcomes: Mapping[str, Outcome]) -> dict[str, dict[str, Any]]:
 def ratios(
     measured: Mapping[str, Mapping[str, Any]], pairs: Iterable[tuple[str, str]]
 ) -> dict[str, Spread | dict[str, str]]:
-    """Of the pairs that were both measured, beside what operation counts alone would make them.
+    """Ratios of the pairs that were both measured, beside what operation counts alone predict.
 
     Where the second one is not bound by bytes any more, see `unbound`, the reason stands in place
     of a ratio.

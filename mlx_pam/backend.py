@@ -98,7 +98,7 @@ class Team(Protocol):
         """Whether the flag is True in any process."""
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """What work() returns, or the `MlxPamError` that it raises, in the main process alone.
+        """Run work() in the main process alone; return its result, or raise its error, in all.
 
         The result is None, a path, or what JSON can hold.
         """

@@ -31,7 +31,7 @@ def test_rows_are_added_up_by_number(rows_of_values):
 
 
 def test_no_two_rows_that_are_not_0_go_to_one_place():
-    """What is scattered at last is one sum a number: atomic additions in any order agree."""
+    """The last scatter adds one sum per id: atomic additions in any order agree."""
     ids = mx.array([3, 0, 3, 3, 1, 0])
     ids, totals = rows._totals_last(ids, mx.ones((6, 2)))
     assert ids.tolist() == [0, 0, 1, 3, 3, 3]

@@ -1,4 +1,4 @@
-"""What the main process of a run tells the others arrives as it was, and is plain data."""
+"""Messages from the main process to the others arrive unchanged and are plain data."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _hub_text(name: str, cache: Path) -> HubText | None:
 
 
 class _Choices(NamedTuple):
-    """What follows a name behind `?`."""
+    """The query that follows a name after `?`."""
 
     column: str | None = None
     split: str | None = None
@@ -87,7 +87,7 @@ class _Choices(NamedTuple):
 
 
 def _choices(name: str, text: str, known: tuple[str, ...]) -> _Choices:
-    """What a query such as `?column=content&split=train_sft` says."""
+    """Parse a query such as `?column=content&split=train_sft`."""
     found: dict[str, str] = {}
     for pair in filter(None, text.removeprefix("?").split("&")):
         key, _, value = pair.partition("=")

@@ -41,7 +41,7 @@ class Corpus:
     commit: str | None = None
     """Of a data set of the hub."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Of each local file a digest, to say which of them changed."""
+    """A digest of each local file, to say which of them changed."""
     reused: Path | None = None
     """The folder of the tokens, if they were there already."""
 

@@ -23,7 +23,7 @@ class Listing:
     files: list[Path]
     """In an order that depends on nothing but their names."""
     left_out: list[str]
-    """What else there is, counted: one phrase for each reason."""
+    """The other entries, counted: one phrase for each reason."""
 
 
 def list_files(folder: Path) -> Listing:

@@ -79,7 +79,7 @@ def pieces(blocks: Iterable[str], size: int = PIECE, inner: Inner | None = None)
 
 
 def _kind(character: str) -> str | None:
-    """What `PATTERN` takes a character for: letter, number, other or space; None: not known."""
+    """The class of a character in `PATTERN`: letter, number, other or space; None: unknown."""
     if _SPACES.match(character):
         return "S"
     category = unicodedata.category(character)

@@ -20,7 +20,7 @@ MOST_FILES = 1000
 """Files of a corpus that a checkpoint records one by one."""
 
 DIGITS = 16
-"""Of a file's digest in that record."""
+"""Characters of a file's digest in that record."""
 
 MOST_SHOWN = 3
 
@@ -145,7 +145,7 @@ class Mixture:
         return "; ".join(told) or self.name
 
     def _files(self) -> dict[str, dict[str, str]]:
-        """Of each part its files and the beginnings of their digests, unless they are many."""
+        """The files of each part and the beginnings of their digests, unless there are too many."""
         return {
             part.label: {file: digest[:DIGITS] for file, digest in part.corpus.files.items()}
             for part in self.parts

@@ -33,7 +33,7 @@ class Split:
     """Whether copies of documents that are held out are left out of it: of train, where they were
     held out here. Splits that a corpus comes with stay as they are."""
     note: str = ""
-    """What is known of the documents when they are opened, behind a semicolon; of train."""
+    """A note on the training documents, known when they are opened, after a semicolon."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Source:
     commit: str | None = None
     """Of a data set of the hub."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Of each local file a digest, to say which of them changed."""
+    """A digest of each local file, to say which of them changed."""
 
 
 def sample() -> Source:
@@ -92,7 +92,7 @@ def local(path: Path, how: str | None = None, column: str | None = None) -> Sour
 
 
 def local_name(path: Path, how: str | None = None, column: str | None = None) -> str:
-    """What a corpus is called: its file or folder, and how that is read."""
+    """The name of a corpus: its file or folder, and how that is read."""
     name = (path.resolve() if path.is_dir() else path).name
     return name + (f":{how}" if how else "") + (f"?column={column}" if column else "")
 

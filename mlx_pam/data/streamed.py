@@ -57,7 +57,7 @@ class Files:
     commit: str | None = None
     """Of a data set of the hub."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Of each local file a digest, to say which of them changed."""
+    """A digest of each local file, to say which of them changed."""
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,6 @@ _KINDS = {
 
 
 def _known_kind(file: File) -> str | None:
-    """What a file is that is no text, by its first bytes, and the remedy."""
+    """The kind of a file that is not text, by its first bytes, and the remedy."""
     first = b"".join(read_bytes(file, 0, 8))
     return next((what for magic, what in _KINDS.items() if first.startswith(magic)), None)

@@ -17,7 +17,7 @@ WARM_UP = 3  # runs before the recording: kernels are compiled and libraries loa
 
 
 def cuda_graph(run: Callable[[], None]) -> Callable[[], None]:
-    """What `run` launches on the current device, as one graph: the call that replays it."""
+    """Capture everything that `run` launches as one graph; returns the call that replays it."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):

@@ -12,7 +12,7 @@ from mlx_pam import processes
 
 URGENT = (signal.SIGINT, signal.SIGTERM)
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""What batch schedulers send before a time limit: SIGKILL or SIGTERM follows."""
+"""Sent by batch schedulers before a time limit: SIGKILL or SIGTERM follows."""
 SIGNALS = (*URGENT, signal.SIGHUP, *WARNINGS)
 NOTICE = b"\nstopping: this step is finished and saved; once more leaves at once, unsaved\n"
 SCHEDULED = b"\nstopping: this step is finished and saved\n"

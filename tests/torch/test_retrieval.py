@@ -1,4 +1,4 @@
-"""What the PyTorch twin of the operator does with decays and types, where no kernel runs."""
+"""The PyTorch operator without kernels: decays and dtypes."""
 
 from __future__ import annotations
 

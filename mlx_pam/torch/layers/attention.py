@@ -39,7 +39,7 @@ class Cache:
     values: Tensor
     """Like keys."""
     places: Tensor
-    """Of the next tokens, `[B or 1, T]`."""
+    """Slots of the next tokens, `[B or 1, T]`."""
     visible: Tensor | None
     """Added to scores, `[B or 1, 1, T, N]`: 0 where a token sees a slot, else -inf. None: all 0."""
 
@@ -62,7 +62,7 @@ def rotate_pairs(x: Tensor, rotation: Tensor) -> Tensor:
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What every token of a text from its beginning reads, each `[B, H, T, d]`."""
+    """Causal attention over a sequence from its beginning, each `[B, H, T, d]`."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
