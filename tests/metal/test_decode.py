@@ -204,7 +204,7 @@ def test_other_models_are_not_supported(config: MemoryConfig):
 
 @pytest.mark.usefixtures("on_metal")
 def test_the_ordinary_path_is_taken_where_the_kernels_do_not_run(monkeypatch):
-    config = PAMConfig(**PAM_5M | {"head_dim": 12})
+    config = PAMConfig(**PAM_5M | {"head_dim": 136})
     model = model_of(config, random_weights(config))
     plain, tokens = begun(model, texts=1)
     monkeypatch.setattr(decode, "in_kernels", None)

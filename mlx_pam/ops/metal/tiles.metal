@@ -124,9 +124,9 @@ METAL_FUNC float2 sums_of_columns(float2 x) {
   return x + simd_shuffle_xor(x, 16);
 }
 
-// a and b of exp(x) S = a S + b S, x <= 0, for what a state meets again and again, in every chunk or
-// at every token: (1, exp(x) - 1) near 1, where a rounded exp would be off the same way each time and
-// decays pile that up, and (0, exp(x)) elsewhere, which forgets exactly at x = -inf.
+// a and b of exp(x) S = a S + b S, x <= 0, for what a state meets again and again, in every chunk
+// or at every token: (1, exp(x) - 1) near 1, where a rounded exp is off the same way each time
+// and decays pile that up, and (0, exp(x)) elsewhere, which forgets exactly at x = -inf.
 METAL_FUNC float2 step_factors(float x) {
   const float tail = 1.0f / 24 + x * (1.0f / 120 + x * (1.0f / 720 + x * (1.0f / 5040)));
   const float series = x * (1.0f + x * (1.0f / 2 + x * (1.0f / 6 + x * tail)));
